@@ -1,0 +1,340 @@
+"""Arrays: the Python half of jaxlib's array class, and moving values to and from devices.
+
+C++ holds the buffers; what a user sees of an array, apart from arithmetic (that is the numpy library's), is set on the
+class here.
+"""
+from __future__ import annotations
+
+import abc
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mini_jax.core import dtypes
+from mini_jax.core.types import ShapedArray, array_type
+from mini_jax.runtime import xla
+from mini_jax.runtime.devices import current_device, resolve
+from mini_jax.runtime.sharding import Index, device_list, on_device, python_half
+
+ArrayImpl = xla.ArrayImpl
+
+
+class Array(abc.ABC):
+    """An array on one or more devices, or a tracer standing for one: `isinstance(x, mini_jax.Array)`."""
+    __slots__ = ()
+
+    def __new__(cls, *args, **kwargs):
+        raise TypeError("mini_jax.Array is for isinstance; make arrays with mini_jax.numpy.array or mini_jax.device_put")
+
+
+Array.register(ArrayImpl)
+
+
+class Shard(NamedTuple):
+    """One device's part of an array.
+
+    index: the part, as the slices that cut it from the whole; replica_id: 0 for the first copy of the part, 1 for the
+    next, …; data: the part itself, an array on that device (None when the device belongs to another process).
+    """
+    device: xla.Device
+    index: Index
+    replica_id: int
+    data: Any
+
+
+def _scalar_only(self, convert):
+    if self.ndim:
+        raise TypeError(f"only arrays without dimensions convert to Python's {convert.__name__}; this has shape {self.shape}")
+    return convert(self._value)
+
+
+@python_half(ArrayImpl)
+class _Array:
+    __array_priority__ = 100
+    __hash__ = None         # `==` is elementwise
+
+    # C++ keeps the type; attrgetter keeps Python code out of the way of these
+    shape = property(operator.attrgetter("aval.shape"), doc="The size of each dimension.")
+    dtype = property(operator.attrgetter("aval.dtype"), doc="The type of the elements.")
+    ndim = property(operator.attrgetter("aval.ndim"), doc="The number of dimensions.")
+    size = property(operator.attrgetter("aval.size"), doc="The number of elements.")
+    weak_type = property(operator.attrgetter("aval.weak_type"), doc="True when the dtype gives way in promotion.")
+    sharding = property(operator.attrgetter("_sharding"), doc="Which device holds which part.")
+    committed = property(operator.attrgetter("_committed"), doc="True when computations must stay on this array's devices.")
+    itemsize = property(operator.attrgetter("aval.dtype.itemsize"), doc="Bytes of one element.")
+    nbytes = property(lambda self: self.size * self.itemsize, doc="Bytes of all elements.")
+
+    # -- the value, on the host --
+    @property
+    def _value(self) -> np.ndarray:
+        """The whole array as a read-only NumPy array, copied (or mapped) once and kept."""
+        host = self._npy_value
+        if host is None:
+            _check_alive(self)
+            sharding = self._sharding
+            if sharding.num_devices == 1:
+                host, _ = self._single_device_array_to_np_array_did_copy()
+            elif sharding.is_fully_replicated:
+                host, _ = self._fully_replicated_shard()._single_device_array_to_np_array_did_copy()
+            else:
+                host = _gather(self)
+            host.flags.writeable = False
+            self._npy_value = host
+        return host
+
+    def __array__(self, dtype=None, copy=None):
+        value = self._value
+        if copy:
+            return np.array(value, dtype=dtype)
+        if dtype is None or dtype == value.dtype:
+            return value
+        if copy is False:
+            raise ValueError(f"copy=False, but {value.dtype} → {np.dtype(dtype)} needs one")
+        return value.astype(dtype)
+
+    def __bool__(self):
+        if self.size != 1:
+            raise ValueError("the truth value of an array with more than one element is ambiguous: use a.any() or a.all()"
+                             if self.size else "the truth value of an empty array is ambiguous: test a.size > 0")
+        return bool(self._value)
+
+    def __int__(self):
+        return _scalar_only(self, int)
+
+    def __float__(self):
+        return _scalar_only(self, float)
+
+    def __complex__(self):
+        return _scalar_only(self, complex)
+
+    def __index__(self):
+        if self.ndim or self.dtype.kind not in "iub" and "int" not in self.dtype.name:
+            raise TypeError(f"only integer arrays without dimensions can be used as an index; "
+                            f"this has type {self.aval}")
+        return operator.index(self._value[()] if self.dtype.kind in "iu" else int(self._value))
+
+    def __len__(self):
+        if not self.ndim:
+            raise TypeError("len() of an array without dimensions")
+        return self.shape[0]
+
+    def item(self, *args):
+        """The element (of several, the one `args` name) as a Python scalar."""
+        return self._value.item(*args)
+
+    def tolist(self):
+        """The elements as nested lists of Python scalars."""
+        return self._value.tolist()
+
+    def tobytes(self, order="C"):
+        """The elements' bytes."""
+        return self._value.tobytes(order)
+
+    # -- as text --
+    def __repr__(self):
+        if self.is_deleted():
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}, deleted)"
+        if not self.is_fully_addressable and not self.is_fully_replicated:
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}, spread over {len(self._sharding.device_set)} devices)"
+        end = f"dtype={_dtype_name(self.dtype)}{', weak_type=True' if self.weak_type else ''})"
+        if not self.size:
+            return f"Array([], {f'shape={self.shape}, ' if self.shape != (0,) else ''}{end}"
+        body = np.array2string(self._value, prefix="Array(", suffix="," + end, separator=", ",
+                               threshold=np.get_printoptions()["threshold"])
+        last = body[body.rfind("\n") + 1:] if "\n" in body else "Array(" + body
+        gap = " " if len(last) + len(end) + 2 <= np.get_printoptions()["linewidth"] else "\n      "
+        return f"Array({body},{gap}{end}"
+
+    def __str__(self):
+        return str(self._value)
+
+    def __format__(self, spec):
+        return format(self._value[()] if not self.ndim else self._value, spec)
+
+    # -- where it is --
+    @property
+    def device(self):
+        """The device, when there is one; the sharding, when there are several."""
+        sharding = self._sharding
+        return sharding._device if type(sharding) is xla.SingleDeviceSharding else sharding
+
+    def devices(self):
+        """The set of devices that hold a part."""
+        return self._sharding.device_set
+
+    @property
+    def is_fully_addressable(self):
+        """True when this process can read all of it."""
+        return self._sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self):
+        """True when every device holds the whole array."""
+        return self._sharding.is_fully_replicated
+
+    @property
+    def addressable_shards(self):
+        """The parts on this process's devices."""
+        return [shard for shard in self.global_shards if shard.data is not None]
+
+    @property
+    def global_shards(self):
+        """All parts; those on other processes' devices without data."""
+        _check_alive(self)
+        sharding = self._sharding
+        data = dict(zip(sharding._addressable_device_assignment, self._arrays))
+        part = array_type(sharding.shard_shape(self.shape), self.dtype, self.weak_type)
+        seen: dict[Any, int] = {}
+        out = []
+        for device, index in sharding.devices_indices_map(self.shape).items():
+            where = tuple((s.start, s.stop) for s in index)
+            replica = seen[where] = seen.get(where, -1) + 1
+            buffer = data.get(device)
+            out.append(Shard(device, index, replica,
+                             None if buffer is None else xla.array_from_shards(part, on_device(device), [buffer], True)))
+        return out
+
+    def addressable_data(self, index: int):
+        """The part on the `index`-th device of this process."""
+        return self.addressable_shards[index].data
+
+    def copy_to_host_async(self):
+        """Start copying to the host; a later `np.asarray` then waits less."""
+        _check_alive(self)
+        if self._npy_value is None:
+            for shard in self._arrays:
+                shard._copy_single_device_array_to_host_async()
+
+    def __dlpack_device__(self):
+        from_platform = {"cpu": 1, "cuda": 2, "rocm": 10}       # DLDeviceType
+        device = self.device
+        if not isinstance(device, xla.Device):
+            raise BufferError("an array on several devices has no DLPack form: take one of its addressable_shards")
+        return from_platform[device.client.platform_version.split()[0].lower()
+                             if device.platform == "gpu" else device.platform], device.local_hardware_id or 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        _check_alive(self)
+        here = self.__dlpack_device__()
+        if dl_device is not None and tuple(map(int, dl_device)) != here:
+            raise BufferError(f"this array is on DLPack device {here}; move it with device_put first")
+        array = xla.always_copy(self, device_list((self.device,)), self._sharding) if copy else self
+        return xla.to_dlpack(array, stream)
+
+    # -- copies --
+    def __reduce__(self):
+        return _unpickle, (np.asarray(self._value), self.weak_type)
+
+    def __copy__(self):
+        return self.copy()
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+    def copy(self):
+        """A copy that shares no memory."""
+        _check_alive(self)
+        out = xla.always_copy(self, device_list(self._sharding._device_assignment), self._sharding)
+        return out if out.aval is self.aval else xla.array_from_shards(self.aval, self._sharding, out._arrays, self._committed)
+
+
+def _dtype_name(dtype) -> str:
+    return dtype.name if dtype.names is None else str(dtype)
+
+
+def _unpickle(host: np.ndarray, weak_type: bool):
+    return put_host(host, array_type(host.shape, host.dtype, weak_type), on_device(current_device()), False)
+
+
+def _gather(array: ArrayImpl) -> np.ndarray:
+    """The whole of an array that is spread over devices."""
+    if not array.is_fully_addressable:
+        raise RuntimeError("this array has parts on devices of other processes and cannot be read as a whole here: "
+                           "read its addressable_shards")
+    array.copy_to_host_async()
+    host = np.empty(array.shape, array.dtype)
+    for buffer, index in zip(array._arrays, array._sharding.devices_indices_map(array.shape).values()):
+        host[index] = buffer._single_device_array_to_np_array_did_copy()[0]
+    return host
+
+
+def _check_alive(array: ArrayImpl) -> None:
+    if array.is_deleted():
+        raise RuntimeError(f"Array has been deleted with shape={array.dtype.name}{list(array.shape)}. "
+                           "It was donated to a jitted function, or its delete() was called.")
+
+
+# ---- values to devices ---------------------------------------------------------------------------------------------------
+def host_value(x) -> tuple[np.ndarray, bool]:
+    """A Python scalar, NumPy scalar or NumPy array → (array in C order of a canonical dtype, whether it is weakly typed).
+
+    float0 becomes bool, as in programs. Raises TypeError for what is no array, OverflowError for an int that does not fit.
+    """
+    if type(x) in dtypes.python_scalar_types:
+        dtypes.check_scalar_range(x)
+        dtype = dtypes.canonicalize(dtypes.python_scalar_types[type(x)])
+        return np.array(x, dtype), type(x) is not bool
+    host = np.asarray(x)
+    dtype = dtypes.canonicalize(host.dtype if host.dtype.isnative else host.dtype.newbyteorder("="))
+    if dtype == dtypes.float0:
+        return np.zeros(host.shape, bool), False
+    if dtype not in xla.VALID_DTYPES:
+        raise TypeError(f"a value of type {type(x).__name__} with dtype {host.dtype} cannot be put on a device: "
+                        "arrays hold numbers and booleans")
+    if dtype is host.dtype and host.flags.c_contiguous:
+        return host, False
+    return np.ascontiguousarray(host, dtype).reshape(host.shape), False       # reshape: it makes scalars one-dimensional
+
+
+def put_host(host: np.ndarray, type_: ShapedArray, sharding, committed: bool, *, copy: bool = True) -> ArrayImpl:
+    """A host array onto the devices of `sharding`, each getting its part. copy=False may share the memory."""
+    if type(sharding) is xla.SingleDeviceSharding:
+        return xla.put(type_, sharding, [host], [sharding._device], committed, copy=copy)
+    local = sharding._addressable_device_assignment
+    index = sharding.devices_indices_map(type_.shape)
+    parts = [host[index[device]] for device in local]
+    if copy and not sharding.is_fully_replicated and len({part.ctypes.data for part in parts}) < len(parts):
+        # jaxlib fails ("bad_function_call") on some, but not all, parts being the same memory
+        parts = [part.copy() for part in parts]
+    return xla.put(type_, sharding, parts, list(local), committed, copy=copy)
+
+
+def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
+    """An array onto other devices; buffers that are there already are shared, not copied."""
+    _check_alive(array)
+    old = array._sharding
+    if old is sharding or old == sharding:
+        return array if array._committed == committed else xla.array_from_shards(array.aval, sharding, array._arrays, committed)
+    if type(old) is xla.SingleDeviceSharding and type(sharding) is xla.SingleDeviceSharding:
+        moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
+        return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
+    if old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
+        for device, buffer in zip(old._addressable_device_assignment, array._arrays):
+            if device is sharding._device:
+                return xla.array_from_shards(array.aval, sharding, [buffer], committed)
+    return put_host(array._value, array.aval, sharding, committed)
+
+
+def device_put(x, device=None) -> ArrayImpl:
+    """One value onto a device.
+
+    x: an array, NumPy array, NumPy scalar or Python number. NumPy data is copied: what is written there later never shows.
+    device: a Device, a platform name or a Sharding: the result is committed to it. None: the default device, uncommitted;
+    an array stays where it is.
+    """
+    if device is None:
+        if type(x) is ArrayImpl:
+            return x
+        sharding, committed = on_device(current_device()), False
+    else:
+        sharding, committed = device if isinstance(device, xla.Sharding) else on_device(resolve(device)), True
+    if type(x) is ArrayImpl:
+        return move(x, sharding, committed)
+    host, weak_type = host_value(x)
+    return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, committed)
+
+
+def device_get(x):
+    """An array → the NumPy array it holds (read-only). Anything else as it is."""
+    return x._value if type(x) is ArrayImpl else x

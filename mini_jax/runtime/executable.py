@@ -1,0 +1,103 @@
+"""A compiled program, ready to run: puts its arguments where they belong, runs, and wraps what comes out."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from mini_jax.core import dtypes
+from mini_jax.core.types import ShapedArray, array_type
+from mini_jax.runtime import xla
+from mini_jax.runtime.array import ArrayImpl, host_value, move, put_host
+
+
+class Executable:
+    """One program on its devices: one device, the replicas of a pmap, or the partitions of an SPMD program.
+
+    loaded: what `xla.compile` returned.
+    in_types, in_shardings: of each flat argument, unused ones included.
+    kept: for each argument whether the program takes it (None: it takes all).
+    const_args: arrays that the program takes before its arguments (captured values).
+    out_types, out_shardings: of each output.
+    devices: all devices, in the order of the device assignment.
+    committed: whether outputs are committed to those devices, as they are when an input is.
+    """
+    __slots__ = ("loaded", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
+                 "committed", "_handlers", "_float0_outputs", "__weakref__")
+
+    def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
+                 in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
+                 kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False):
+        self.loaded = loaded
+        self.in_types, self.out_types = tuple(in_types), tuple(out_types)
+        self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
+        self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
+        self.devices, self.committed = tuple(devices), committed
+        default = in_shardings[0] if in_shardings else out_shardings[0] if out_shardings else None
+        self.const_args = tuple(place(value, default) if type(value) is not ArrayImpl else value for value in const_args)
+        self._handlers = [xla.result_handler(type_, sharding, committed)
+                          for type_, sharding in zip(self.out_types, self.out_shardings)]
+        self._float0_outputs = [i for i, type_ in enumerate(self.out_types) if type_.dtype == dtypes.float0]
+
+    def __call__(self, flat_args: Sequence[Any]) -> list[ArrayImpl]:
+        """Run. Raises ValueError for arrays committed to other devices, RuntimeError for deleted ones."""
+        inputs = list(self.const_args)
+        for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
+            if kept:
+                inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
+        try:
+            outputs = self.loaded.execute_sharded(inputs).consume_with_handlers(self._handlers)
+        except (xla.XlaRuntimeError, ValueError):
+            for value in inputs:
+                if value.is_deleted():
+                    raise RuntimeError(deleted_message(value)) from None
+            raise
+        for i in self._float0_outputs:
+            outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
+        return outputs
+
+    def fastpath(self, out_tree) -> xla.Fastpath | None:
+        """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call."""
+        if self._float0_outputs:
+            return None
+        kept = (True,) * len(self.const_args) + self.kept
+        shardings = (self.in_shardings[0] if self.in_shardings else None,) * len(self.const_args) + self.in_shardings
+        return xla.fastpath(self.loaded, out_tree, shardings, self.out_shardings, self.out_types,
+                            (self.committed,) * len(self.out_types), kept, self.const_args)
+
+    def hlo_text(self) -> str:
+        """The optimised HLO."""
+        return xla.hlo_text(self.loaded)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate of flops, bytes and the like."""
+        return xla.cost_analysis(self.loaded)
+
+    def memory_analysis(self):
+        """XLA's memory plan."""
+        return xla.memory_analysis(self.loaded)
+
+
+def deleted_message(array: ArrayImpl) -> str:
+    return f"Array has been deleted with shape={array.dtype.name}{list(array.shape)}."
+
+
+def place(value, sharding) -> ArrayImpl:
+    """An argument as an array of `sharding`: host values are put, uncommitted arrays moved, committed ones checked."""
+    if type(value) is ArrayImpl:
+        old = value._sharding
+        if old is sharding or old == sharding:
+            return value
+        if value._committed and old.device_set != sharding.device_set:
+            raise ValueError(f"an argument of type {value.aval} is committed to {_names(old)}, but the program runs on "
+                             f"{_names(sharding)}: move it with device_put")
+        return move(value, sharding, value._committed)
+    host, weak_type = host_value(value)
+    return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, False)
+
+
+def _names(sharding) -> str:
+    return ", ".join(map(str, sharding._device_assignment))
+
+
+xla.set_argument_placer(place)

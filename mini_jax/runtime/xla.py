@@ -1,0 +1,419 @@
+"""jaxlib, the one door to it: everything of ours that touches jaxlib's private modules, and all differences between its releases.
+
+jaxlib gives XLA (a compiler and its devices) and, in C++, the parts of a frontend that must be fast: the array class, the
+call dispatcher, pytrees, thread-local settings. Those C++ classes are shared by the whole process; their Python half (what
+`repr(array)` shows, what a sharding answers when asked) is set on them as attributes by the other files of `runtime/`.
+
+This file is the ground floor: it imports nothing of ours.
+"""
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any, Callable, NamedTuple, Sequence
+
+ONE_FRONTEND = (
+    "mini_jax and jax cannot share a process: both are frontends of jaxlib and both own its C++ array, sharding and dispatcher "
+    "classes, of which there is one set per process. Run them in separate processes, or in separate environments; code "
+    "written for jax runs on mini_jax with `import mini_jax as jax`.")
+if "jax" in sys.modules:
+    raise ImportError(ONE_FRONTEND)
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")      # XLA reports every device on stderr otherwise
+
+import ml_dtypes
+import numpy as np
+
+import jaxlib
+from jaxlib import _hlo, _jax
+from jaxlib import weakref_lru_cache as _weakref_lru_cache
+
+
+class _KeepOut:
+    """Finder that lets nobody import jax in this process, least of all jaxlib itself: some of its C++ does, silently,
+    where jax is installed, and jax would then set its own methods on the classes that are ours by now."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "jax":
+            from importlib.machinery import PathFinder
+            spec = PathFinder.find_spec(name, path)
+            if spec is not None:
+                spec.loader = _KeepOut
+            return spec
+        return None
+
+    @staticmethod
+    def create_module(spec):
+        raise ImportError(ONE_FRONTEND)
+
+    exec_module = create_module
+
+
+sys.meta_path.insert(0, _KeepOut)
+
+jaxlib_version: tuple[int, ...] = tuple(int(part) for part in jaxlib.__version__.split(".") if part.isdigit())
+
+# ---- the C++ classes and functions, by the names the rest of mini_jax uses -------------------------------------------
+ArrayImpl = _jax.ArrayImpl
+Sharding = _jax.Sharding
+SingleDeviceSharding = _jax.SingleDeviceSharding
+GSPMDSharding = _jax.GSPMDSharding
+HloSharding = _hlo.HloSharding
+REPLICATED = _hlo.OpSharding.Type.REPLICATED       # in HloSharding.iota_tile: the last tile dimension holds copies
+DeviceList = _jax.DeviceList
+Device = _jax.Device
+LoadedExecutable = _jax.LoadedExecutable
+Dispatcher = _jax.PjitFunction
+XlaRuntimeError = _jax.JaxRuntimeError
+
+pytree = _jax.pytree
+registry = pytree.default_registry()
+weakref_lru_cache = _weakref_lru_cache.weakref_lru_cache
+batched_block_until_ready = _jax.batched_block_until_ready
+
+
+# ---- settings that are part of every dispatch key ----------------------------------------------------------------------
+# A C++ Config has a global value and one per thread that overrides it; `.value` reads (0.1 us), `.set_local(v)` writes
+# (0.1 us), `.swap_local(v)` writes and returns what was there, and `unset` as a local value means "the global one".
+# With in_key=True the value, which must be hashable, is part of every dispatcher's key.
+unset = _jax.config.unset
+trace_context = _jax.config.trace_context       # () -> tuple of the values of all states made with in_key=True
+
+
+def config_state(name: str, default, *, in_key: bool) -> Any:
+    """A setting of the C++ dispatcher: a thread-local value over a global one, part of every dispatch key if `in_key`."""
+    return _jax.config.Config(name, default, include_in_jit_key=in_key, include_in_trace_context=in_key)
+
+
+class Config:
+    """The settings that C++ itself reads, or that must make its dispatcher miss when they change."""
+    enable_x64 = config_state("enable_x64", False, in_key=True)
+    disable_jit = config_state("disable_jit", False, in_key=True)
+    default_device = config_state("default_device", None, in_key=True)
+    # True while a staging trace is current: every dispatcher then calls into Python, which records instead of running
+    # (it is not part of trace_context, so that what is cached under that is shared between traces).
+    staging = _jax.config.Config("staging", None, include_in_jit_key=True, include_in_trace_context=False)
+    # Called by C++ after a fast call as hook(function, jitted, args, kwargs, result), unless None.
+    post_hook = _jax.config.Config("post_hook", None, include_in_jit_key=False, include_in_trace_context=False)
+
+
+staging = Config.staging
+
+_jax.jax_jit.set_enable_x64_state(Config.enable_x64)
+_jax.jax_jit.set_disable_jit_state(Config.disable_jit)
+_jax.jax_jit.set_post_hook_state(Config.post_hook)
+
+# ---- what the dispatcher takes as an array -----------------------------------------------------------------------------
+VALID_DTYPES = frozenset(
+    [np.dtype(t) for t in "? i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split()]
+    + [np.dtype(getattr(ml_dtypes, name)) for name in (
+        "bfloat16 int2 uint2 int4 uint4 float4_e2m1fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn "
+        "float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu").split() if hasattr(ml_dtypes, name)])
+_jax.set_valid_dtypes(set(VALID_DTYPES))
+
+set_tracer_class: Callable[[type], None] = _jax.set_tracer_class
+register_canonicalize: Callable[[type, Callable | None], None] = _jax.register_canonicalize_value_handler
+
+
+class _NoTracer:
+    """Stands for the tracer class until core names the real one: the dispatcher crashes without any."""
+
+
+set_tracer_class(_NoTracer)
+register_canonicalize(ArrayImpl, None)          # None: as it is
+
+
+# ---- the dispatcher ----------------------------------------------------------------------------------------------------
+class Fastpath(NamedTuple):
+    """What the dispatcher needs to answer a later call of the same signature without Python. C++ reads the fields by name.
+
+    const_args are inputs before all arguments; kept_var_bitvec covers constants and arguments, in that order.
+    """
+    xla_executable: Any
+    out_pytree_def: Any
+    in_shardings: Sequence[Any]
+    out_shardings: Sequence[Any]
+    out_avals: Sequence[Any]
+    out_committed: Sequence[bool]
+    kept_var_bitvec: Sequence[bool]
+    in_device_local_layouts: Sequence[Any]
+    const_args: Sequence[Any]
+
+
+def fastpath(executable, out_tree, in_shardings, out_shardings, out_types, out_committed, kept=None, const_args=()) -> Fastpath:
+    """Fastpath data for `dispatcher`; `kept[i]` False: argument i is not an input of the executable (None: all are)."""
+    n = len(in_shardings)
+    return Fastpath(executable, out_tree, list(in_shardings), list(out_shardings), list(out_types), list(out_committed),
+                    [True] * n if kept is None else list(kept), [None] * n, list(const_args))
+
+
+def dispatch_cache(capacity: int = 4096):
+    """Storage for dispatcher entries, shared by the dispatchers made with it. Entries go with their function."""
+    return _jax.PjitFunctionCache(capacity=capacity)
+
+
+_default_cache = dispatch_cache(8192)
+_place_argument: Callable | None = None
+
+
+def set_argument_placer(place: Callable[[Any, Any], Any]) -> None:
+    """Name the function that C++ calls for an argument it cannot put itself: place(value, sharding) -> array so sharded."""
+    global _place_argument
+    _place_argument = place
+
+
+def _shard_arg_fallback(value, sharding, _layout):
+    return _place_argument(value, sharding)
+
+
+def dispatcher(name: str, fun: Callable | None, cache_miss: Callable, *, static_argnums: Sequence[int] = (),
+               static_argnames: Sequence[str] = (), cache=None, key: Any = None, tree_registry=None):
+    """A C++ callable that answers repeated calls without Python.
+
+    cache_miss(*args, **kwargs) -> (outputs, Fastpath or None, False) runs on the first call of each signature; the
+    signature is the tree of the arguments, each leaf's shape, dtype, weak type, sharding and committedness, the static
+    arguments (by `==` and `hash`), and the in-key states of `Config`. Without Fastpath every such call is a miss.
+    A leaf that C++ does not know (a tracer, an object) makes the call a miss too, and the answer is not remembered.
+
+    fun: the user's function: identity of the cache entries; when it is collected, its entries go.
+    key: hashable; dispatchers of one `fun` with equal keys in one `cache` share entries. None: shares with nobody.
+    """
+    return _jax.pjit(name, fun, cache_miss, list(static_argnums), list(static_argnames),
+                     object() if key is None else key, registry if tree_registry is None else tree_registry,
+                     _shard_arg_fallback, _default_cache if cache is None else cache)
+
+
+# ---- where the user was --------------------------------------------------------------------------------------------------
+class Traceback:
+    """User source locations, cheap to take (0.1 us for a shallow stack) and decoded only when shown."""
+
+    capture: Callable[[], Any] = staticmethod(_jax.Traceback.get_traceback)
+
+    @staticmethod
+    def frames(raw) -> list[tuple[str, str, int, int]]:
+        """The (file, function, line, column) of each frame of what `capture` returned, innermost first."""
+        if raw is None:
+            return []
+        out = []
+        for code, instruction in zip(*raw.raw_frames()):
+            line, column, _, _ = _jax.Traceback.code_addr2location(code, instruction)
+            out.append((code.co_filename, code.co_qualname, line, column))
+        return out
+
+
+# ---- clients: one for each platform, made when first needed ---------------------------------------------------------------
+_lock = threading.RLock()
+_clients: dict[str, Any] = {}
+_client_options: dict[str, dict[str, Any]] = {}
+
+
+def _make_cpu_client(**options):
+    count = os.environ.get("MINI_JAX_NUM_CPU_DEVICES") or os.environ.get("JAX_NUM_CPU_DEVICES")
+    if count and "num_devices" not in options:
+        options["num_devices"] = int(count)
+    return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
+
+
+# The place for other platforms: a PJRT plugin is a function here that loads its library and returns a client.
+_factories: dict[str, Callable[..., Any]] = {"cpu": _make_cpu_client}
+
+
+def register_platform(name: str, make_client: Callable[..., Any]) -> None:
+    """Add a platform: make_client(**options) -> PJRT client."""
+    _factories[name] = make_client
+
+
+def platforms() -> tuple[str, ...]:
+    """Names of the platforms that can be used here, the default one first.
+
+    `MINI_JAX_PLATFORMS`, else `JAX_PLATFORMS`, a comma-separated list, chooses and orders them; cpu is always one.
+    """
+    chosen = os.environ.get("MINI_JAX_PLATFORMS") or os.environ.get("JAX_PLATFORMS") or ""
+    names = [name.strip().lower() for name in chosen.split(",") if name.strip()]
+    for name in names:
+        if name not in _factories:
+            raise RuntimeError(f"unknown platform {name!r} in MINI_JAX_PLATFORMS / JAX_PLATFORMS={chosen!r}; "
+                               f"available: {', '.join(sorted(_factories))}")
+    return tuple(dict.fromkeys([*(names or [n for n in _factories if n != "cpu"]), "cpu"]))
+
+
+def set_client_options(platform: str, **options) -> None:
+    """Options for the client of `platform`, which must not have been made yet (distributed_client, collectives, …)."""
+    with _lock:
+        if platform in _clients:
+            raise RuntimeError(f"the {platform} client exists already: options must be set before anything is computed, "
+                               "put on a device or asked of the devices")
+        _client_options.setdefault(platform, {}).update(options)
+
+
+def client(platform: str | None = None):
+    """The PJRT client of a platform (None: the default one), made at the first call."""
+    found = _clients.get(platform)          # without the lock: this is on the way of every eager put
+    if found is not None:
+        return found
+    with _lock:
+        name = platforms()[0] if platform is None else platform
+        if name not in _clients:
+            if name not in _factories:
+                raise RuntimeError(f"unknown backend {name!r}: available are {', '.join(platforms())}")
+            _clients[name] = _factories[name](**_client_options.get(name, {}))
+        if platform is None:
+            _clients[None] = _clients[name]
+        return _clients[name]
+
+
+# ---- compiling ----------------------------------------------------------------------------------------------------------
+def compile_options(devices: Sequence[Device], *, num_replicas: int = 1, num_partitions: int = 1,
+                    options: dict | None = None, device_assignment=None):
+    """XLA's CompileOptions. `device_assignment`: device ids, shape (replicas, partitions); None: `devices` in order."""
+    out = _jax.CompileOptions()
+    build = out.executable_build_options
+    out.num_replicas, out.num_partitions = num_replicas, num_partitions
+    build.num_replicas, build.num_partitions = num_replicas, num_partitions
+    if device_assignment is None:
+        device_assignment = [device.id for device in devices]
+    assignment = _jax.DeviceAssignment.create(np.asarray(device_assignment, np.int64).reshape(num_replicas, num_partitions))
+    out.device_assignment = build.device_assignment = assignment
+    if num_partitions > 1:
+        build.use_spmd_partitioning = True
+    if options:
+        out.env_option_overrides = [(flag, value if isinstance(value, (bool, int, float)) else str(value))
+                                    for flag, value in options.items()]
+    return out
+
+
+def compile(text: str, devices: Sequence[Device], *, num_replicas: int = 1, num_partitions: int = 1,
+            options: dict | None = None, device_assignment=None, host_callbacks: Sequence[Callable] = ()) -> LoadedExecutable:
+    """StableHLO text → executable, loaded on `devices`.
+
+    options: XLA flags by name (without `--`), e.g. {"xla_cpu_use_fusion_emitters": False}.
+    host_callbacks: the functions that `@xla_ffi_python_cpu_callback` custom calls name by index.
+    Raises XlaRuntimeError with XLA's or MLIR's message.
+    """
+    devices = tuple(devices)
+    settings = compile_options(devices, num_replicas=num_replicas, num_partitions=num_partitions, options=options,
+                               device_assignment=device_assignment)
+    if host_callbacks:
+        # only this overload takes callbacks, and it wants the module parsed
+        return devices[0].client.compile_and_load(parse_module(text), DeviceList(devices), settings,
+                                                  host_callbacks=tuple(host_callbacks))
+    return devices[0].client.compile_and_load(text, DeviceList(devices), settings)
+
+
+_mlir_context = None
+
+
+def parse_module(text: str):
+    """StableHLO text → MLIR module, verified; raises ValueError with MLIR's own message and position."""
+    global _mlir_context
+    from jaxlib.mlir import ir          # 60 ms to import: only for checks and callbacks
+    with _lock:
+        if _mlir_context is None:
+            from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+            from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+            context, dialects = ir.Context(), ir.DialectRegistry()
+            _jax_mlir_ext.register_dialects(dialects)
+            context.append_dialect_registry(dialects)
+            context.load_all_available_dialects()
+            for dialect in (stablehlo, chlo, sdy):
+                dialect.register_dialect(context)
+            _mlir_context = context
+    with _mlir_context:
+        try:
+            return ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise ValueError(f"not a valid StableHLO module: {error}") from None
+
+
+def hlo_text(executable) -> str:
+    """The optimised HLO that XLA made of the program."""
+    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+
+
+def cost_analysis(executable) -> dict[str, float]:
+    """XLA's own estimate: flops, bytes accessed, transcendentals, …"""
+    return dict(executable.cost_analysis())
+
+
+def memory_analysis(executable):
+    """XLA's memory plan: `.temp_size_in_bytes`, `.argument_size_in_bytes`, `.output_size_in_bytes`, …"""
+    return executable.get_compiled_memory_stats()
+
+
+def serialize_executable(executable) -> bytes:
+    """The executable as bytes, for a cache on disk."""
+    return executable.client.serialize_executable(executable)
+
+
+def deserialize_executable(blob: bytes, devices: Sequence[Device], **options) -> LoadedExecutable:
+    """An executable from `serialize_executable`'s bytes; options as for `compile_options`."""
+    devices = tuple(devices)
+    return devices[0].client.deserialize_executable(blob, DeviceList(devices), compile_options(devices, **options))
+
+
+_lapack_done = False
+
+
+def register_lapack() -> None:
+    """Make jaxlib's LAPACK kernels callable (`stablehlo.custom_call @lapack_…`) on CPU. Repeating it does nothing."""
+    global _lapack_done
+    with _lock:
+        if not _lapack_done:
+            from jaxlib.cpu import _lapack
+            _lapack.initialize()                 # finds the routines in SciPy's BLAS; before it a call would crash
+            for name, target in _lapack.registrations().items():
+                _jax.register_custom_call_target(name, target, "cpu", api_version=1 if name.endswith("_ffi") else 0)
+            _lapack_done = True
+
+
+# ---- arrays in and out -----------------------------------------------------------------------------------------------------
+_ZERO_COPY = _jax.HostBufferSemantics.ZERO_COPY
+_COPY = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def put(type_, sharding, shards: Sequence[Any], devices: Sequence[Device], committed: bool, *, copy: bool = True) -> ArrayImpl:
+    """Host arrays (or arrays of one device), one for each of `devices`, → one array of type `type_`.
+
+    copy: False lets the array share memory with the host arrays, which then must never change.
+    """
+    return _jax.batched_device_put(type_, sharding, shards, devices, committed, False, _COPY if copy else _ZERO_COPY, None)
+
+
+def copy_arrays(arrays: Sequence[ArrayImpl], device_lists: Sequence[DeviceList], shardings: Sequence[Any]) -> list[ArrayImpl]:
+    """Copies of device arrays on other devices, layout of shards unchanged."""
+    reuse = _jax.ArrayCopySemantics.REUSE_INPUT
+    return _jax.batched_copy_array_to_devices_with_sharding(list(arrays), list(device_lists), list(shardings),
+                                                            [reuse] * len(arrays))
+
+
+def always_copy(array: ArrayImpl, device_list: DeviceList, sharding) -> ArrayImpl:
+    """A copy that shares no buffer with `array`, even on the same devices."""
+    return _jax.batched_copy_array_to_devices_with_sharding([array], [device_list], [sharding],
+                                                            [_jax.ArrayCopySemantics.ALWAYS_COPY])[0]
+
+
+if jaxlib_version < (0, 11):
+    def result_handler(type_, sharding, committed: bool):
+        """What turns an output's device buffers into an array: pass a list of these to `consume_with_handlers`."""
+        return _jax.array_result_handler(type_, sharding, committed, True)      # True: no checks, they cost 1 us
+else:
+    def result_handler(type_, sharding, committed: bool):
+        """What turns an output's device buffers into an array: pass a list of these to `consume_with_handlers`."""
+        return _jax.array_result_handler(type_, sharding, committed)
+
+
+def array_from_shards(type_, sharding, shards: Sequence[ArrayImpl], committed: bool) -> ArrayImpl:
+    """One array made of the device arrays `shards` (one for each addressable device, in the sharding's order)."""
+    return ArrayImpl(type_, sharding, list(shards), committed, _skip_checks=True)
+
+
+def to_dlpack(array: ArrayImpl, **options):
+    """A DLPack capsule of a one-device array."""
+    return _jax.buffer_to_dlpack_managed_tensor(array, **options)
+
+
+def from_dlpack(capsule, device: Device, **options) -> ArrayImpl:
+    """A one-device array sharing a DLPack capsule's memory."""
+    return _jax.dlpack_managed_tensor_to_buffer(capsule, device, None, **options)
