@@ -1,0 +1,19 @@
+"""What every test relies on: eight CPU devices, and no jax in the process from beginning to end."""
+import os
+import sys
+
+# XLA reads this when the first device is asked for, so it stands before anything that could import mini_jax.
+DEVICES = "--xla_force_host_platform_device_count"
+if DEVICES not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Fail the whole run if anything in it, jaxlib included, imported jax."""
+    found = sorted(name for name in sys.modules if name == "jax" or name.startswith("jax."))
+    if found:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\njax was imported during the tests: {', '.join(found[:5])}", file=sys.stderr)
