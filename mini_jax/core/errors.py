@@ -110,21 +110,23 @@ def _message(wrong: str, whence: Whence | None, instead: str) -> str:
     return "\n".join(filter(None, (wrong, str(whence or ""), instead)))
 
 
-def _static_advice(whence: Whence | None, needs: str) -> str:
+def _value_advice(whence: Whence | None, needs: str) -> str:
     """How to have a Python value instead of a traced one."""
-    transform = whence.transform if whence else None
-    if transform in ("vmap", "pmap", "shard_map"):
-        return f"Under {transform} it has a different value for each element, so there is no one value to {needs}."
-    names = ", ".join(repr(argument.split("[")[0].split(".")[0]) for argument in whence.arguments) if whence else ""
-    return (f"If it is known before the call, pass it as a static argument: jit(f, static_argnames=({names or '…'},)); "
+    whence = whence or Whence()
+    if whence.transform in ("vmap", "pmap", "shard_map"):
+        return f"Under {whence.transform} it has a different value for each element, so there is no one value to {needs}."
+    if whence.transform in ("scan", "while_loop", "fori_loop", "map", "cond", "switch"):
+        return f"The function given to {whence.transform} runs on values that Python never sees; nothing in it can {needs}."
+    names = ", ".join(dict.fromkeys(repr(path.split("[")[0].split(".")[0]) for path in whence.arguments)) or "…"
+    return (f"If it is known before the call, pass it as a static argument, jit(f, static_argnames=({names},)); "
             f"or leave the part that must {needs} outside the traced function.")
 
 
-def concretization(type_: str, whence: Whence | None = None, *, needed: str = "its value",
+def concretization(type_: str, whence: Whence | None = None, *, needed: str = "the value",
                    instead: str = "") -> ConcretizationTypeError:
-    """A traced value of type `type_` ("f32[3]") was used where `needed` must be known."""
+    """A traced value of type `type_` ("f32[3]") was used where `needed` ("the value") must be known."""
     return ConcretizationTypeError(_message(
-        f"{needed} was needed of a traced value of type {type_}.", whence, instead or _static_advice(whence, "know it")))
+        f"{needed} of a traced value of type {type_} was needed.", whence, instead or _value_advice(whence, "know it")))
 
 
 def bool_conversion(type_: str, whence: Whence | None = None) -> TracerBoolConversionError:
@@ -132,7 +134,7 @@ def bool_conversion(type_: str, whence: Whence | None = None) -> TracerBoolConve
     return TracerBoolConversionError(_message(
         f"the truth value of a traced value of type {type_} was asked for (by if, while, and, or, not, assert, …).", whence,
         "To choose between values use jnp.where, between computations lax.cond; to repeat, lax.while_loop; to combine "
-        "conditions, jnp.logical_and and its like. " + _static_advice(whence, "decide it")))
+        "conditions, jnp.logical_and and its like. " + _value_advice(whence, "decide it")))
 
 
 def array_conversion(type_: str, whence: Whence | None = None) -> TracerArrayConversionError:
@@ -147,14 +149,14 @@ def integer_conversion(type_: str, whence: Whence | None = None) -> TracerIntege
     return TracerIntegerConversionError(_message(
         f"a traced value of type {type_} was used where Python needs an int (range, a list's index, a shape, …).", whence,
         "To index with it, make the list an array first: jnp.asarray(a)[i]; to loop, use lax.fori_loop. "
-        + _static_advice(whence, "know it")))
+        + _value_advice(whence, "know it")))
 
 
 def scalar_conversion(type_: str, kind: str, whence: Whence | None = None) -> ConcretizationTypeError:
     """int(traced), float(traced), complex(traced), traced.item(), …; `kind` is the name of what was asked."""
     cast = f"To change the dtype, use x.astype({kind}). " if kind in ("int", "float", "complex") else ""
     return ConcretizationTypeError(_message(
-        f"{kind}() needs the number in a traced value of type {type_}.", whence, cast + _static_advice(whence, "know it")))
+        f"{kind}() needs the number in a traced value of type {type_}.", whence, cast + _value_advice(whence, "know it")))
 
 
 def boolean_index(type_: str, whence: Whence | None = None) -> NonConcreteBooleanIndexError:
@@ -170,7 +172,7 @@ def shape_depends_on_value(function: str, argument: str, whence: Whence | None =
     """`function` cannot know its result's shape, because `argument` is traced."""
     return ConcretizationTypeError(_message(
         f"the shape of what {function} returns depends on the value of {argument}, which is traced.", whence,
-        instead or _static_advice(whence, "know it")))
+        instead or _value_advice(whence, "know it")))
 
 
 def leaked(type_: str, whence: Whence | None = None) -> UnexpectedTracerError:

@@ -89,11 +89,11 @@ def _nodes(tree, is_leaf, path=()) -> Iterator[tuple[tuple, Any]]:
     yield path, tree
     if is_leaf is not None and is_leaf(tree):
         return
-    try:
-        level = default_registry.flatten_one_level_with_keys(tree)
-    except ValueError:
-        level = [(DictKey(key), value) for key, value in tree.items()] if isinstance(tree, dict) else None, None
-    for key, child in (level or ((), None))[0] or ():
+    if isinstance(tree, dict):
+        level = [(DictKey(key), value) for key, value in tree.items()]
+    else:
+        level = flatten_one_level_with_keys(tree)[0] if is_tree_node(type(tree)) else ()
+    for key, child in level:
         yield from _nodes(child, is_leaf, (*path, key))
 
 
@@ -260,6 +260,8 @@ def flatten_one_level_with_keys(tree) -> tuple[Iterable[tuple[Any, Any]], Hashab
     level = default_registry.flatten_one_level_with_keys(tree)
     if level is None:
         raise ValueError(f"a value of type {type(tree).__name__} is a leaf: it has no level to flatten")
+    if level[1] is type(tree) and hasattr(tree, "_fields"):    # jaxlib 0.10.2 gives every field the name of the first
+        return list(zip(map(GetAttrKey, tree._fields), tree)), level[1]
     return level
 
 
@@ -342,8 +344,7 @@ def _prefix_errors(prefix: PyTreeDef, full: PyTreeDef, prefix_name, full_name, p
 def _keys(treedef: PyTreeDef) -> list:
     """The keys of the top node's children."""
     try:
-        return [key for key, _ in default_registry.flatten_one_level_with_keys(
-            treedef.unflatten([object()] * treedef.num_leaves))[0]]
+        return [key for key, _ in flatten_one_level_with_keys(treedef.unflatten([object()] * treedef.num_leaves))[0]]
     except Exception:                            # a class that refuses such leaves
         return [FlattenedIndexKey(i) for i in range(len(treedef.children()))]
 
