@@ -8,7 +8,8 @@ import numpy as np
 from mini_jax.core import dtypes
 from mini_jax.core.types import ShapedArray, array_type
 from mini_jax.runtime import xla
-from mini_jax.runtime.array import ArrayImpl, host_value, move, put_host
+from mini_jax.runtime.array import ArrayImpl, check_alive, host_value, move, put_host
+from mini_jax.runtime.sharding import PmapSharding, on_device, pmap_sharding
 
 
 class Executable:
@@ -33,8 +34,7 @@ class Executable:
         self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
         self.devices, self.committed = tuple(devices), committed
-        default = in_shardings[0] if in_shardings else out_shardings[0] if out_shardings else None
-        self.const_args = tuple(place(value, default) if type(value) is not ArrayImpl else value for value in const_args)
+        self.const_args = tuple(move(value, _whole(self.devices, value.ndim), False) for value in const_args)
         self._handlers = [xla.result_handler(type_, sharding, committed)
                           for type_, sharding in zip(self.out_types, self.out_shardings)]
         self._float0_outputs = [i for i, type_ in enumerate(self.out_types) if type_.dtype == dtypes.float0]
@@ -49,8 +49,7 @@ class Executable:
             outputs = self.loaded.execute_sharded(inputs).consume_with_handlers(self._handlers)
         except (xla.XlaRuntimeError, ValueError):
             for value in inputs:
-                if value.is_deleted():
-                    raise RuntimeError(deleted_message(value)) from None
+                check_alive(value)          # XLA's words for a deleted input say neither which nor why
             raise
         for i in self._float0_outputs:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
@@ -60,10 +59,10 @@ class Executable:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call."""
         if self._float0_outputs:
             return None
-        kept = (True,) * len(self.const_args) + self.kept
-        shardings = (self.in_shardings[0] if self.in_shardings else None,) * len(self.const_args) + self.in_shardings
+        shardings = [value._sharding for value in self.const_args]
+        shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]
         return xla.fastpath(self.loaded, out_tree, shardings, self.out_shardings, self.out_types,
-                            (self.committed,) * len(self.out_types), kept, self.const_args)
+                            (self.committed,) * len(self.out_types), self.kept, self.const_args)
 
     def hlo_text(self) -> str:
         """The optimised HLO."""
@@ -78,22 +77,25 @@ class Executable:
         return xla.memory_analysis(self.loaded)
 
 
-def deleted_message(array: ArrayImpl) -> str:
-    return f"Array has been deleted with shape={array.dtype.name}{list(array.shape)}."
-
-
 def place(value, sharding) -> ArrayImpl:
-    """An argument as an array of `sharding`: host values are put, uncommitted arrays moved, committed ones checked."""
+    """An argument as an array of `sharding`. Host values are put there and arrays moved, except that an array committed
+    to other devices is an error for all but pmap, which spreads whatever it is given.
+    """
     if type(value) is ArrayImpl:
         old = value._sharding
         if old is sharding or old == sharding:
             return value
-        if value._committed and old.device_set != sharding.device_set:
+        if value._committed and type(sharding) is not PmapSharding and old.device_set != sharding.device_set:
             raise ValueError(f"an argument of type {value.aval} is committed to {_names(old)}, but the program runs on "
                              f"{_names(sharding)}: move it with device_put")
         return move(value, sharding, value._committed)
     host, weak_type = host_value(value)
     return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, False)
+
+
+def _whole(devices, ndim: int):
+    """The sharding that gives each device all of an array."""
+    return on_device(devices[0]) if len(devices) == 1 else pmap_sharding(devices, None, (None,), ndim)
 
 
 def _names(sharding) -> str:

@@ -102,9 +102,6 @@ class _SingleDeviceSharding:
     def __repr__(self):
         return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self._memory_kind})"
 
-    def __reduce__(self):
-        return xla.SingleDeviceSharding, (self._device,)
-
 
 _REPLICATED = xla.HloSharding.replicate()
 
@@ -164,15 +161,7 @@ class PmapSharding(xla.GSPMDSharding):
 
     def devices_indices_map(self, shape) -> dict[xla.Device, Index]:
         """device → the part of an array of `shape` that it holds."""
-        part = self.shard_shape(shape)
-        out = {}
-        for device, place in zip(self.devices, np.ndindex(*self.grid)):
-            index = [slice(None)] * self.ndim
-            for position, dim, size in zip(place, self.dims, self.grid):
-                if dim is not None and size > 1:
-                    index[dim] = slice(position * part[dim], (position + 1) * part[dim])
-            out[device] = tuple(index)
-        return out
+        return dict(zip(self.devices, _parts(self, tuple(shape))))
 
     def __eq__(self, other):
         return self is other or (type(other) is PmapSharding and self._key == other._key)
@@ -185,8 +174,19 @@ class PmapSharding(xla.GSPMDSharding):
                          for size, dim in zip(self.grid, self.dims))
         return f"PmapSharding(grid=[{axes}], devices=[{', '.join(map(str, self.devices))}])"
 
-    def __reduce__(self):
-        return pmap_sharding, self._key
+
+@functools.lru_cache(maxsize=4096)
+def _parts(sharding: PmapSharding, shape: tuple[int, ...]) -> tuple[Index, ...]:
+    """The part of an array of `shape` on each device, in the order of the devices."""
+    part = sharding.shard_shape(shape)
+    out = []
+    for place in np.ndindex(*sharding.grid):
+        index = [slice(None)] * len(shape)
+        for position, dim, size in zip(place, sharding.dims, sharding.grid):
+            if dim is not None and size > 1:
+                index[dim] = slice(position * part[dim], (position + 1) * part[dim])
+        out.append(tuple(index))
+    return tuple(out)
 
 
 def _hlo_tiles(grid, dims, ndim) -> xla.HloSharding:

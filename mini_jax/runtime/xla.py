@@ -9,6 +9,7 @@ This file is the ground floor: it imports nothing of ours.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from typing import Any, Callable, NamedTuple, Sequence
@@ -129,24 +130,31 @@ register_canonicalize(ArrayImpl, None)          # None: as it is
 class Fastpath(NamedTuple):
     """What the dispatcher needs to answer a later call of the same signature without Python. C++ reads the fields by name.
 
-    const_args are inputs before all arguments; kept_var_bitvec covers constants and arguments, in that order.
+    The executable's inputs are const_args, then the arguments that it keeps. kept_var_bitvec has an entry for each constant
+    and each flat argument; in_shardings and in_device_local_layouts (None: the default) one for each input.
+    C++ does not check these lengths.
     """
     xla_executable: Any
     out_pytree_def: Any
-    in_shardings: Sequence[Any]
-    out_shardings: Sequence[Any]
-    out_avals: Sequence[Any]
-    out_committed: Sequence[bool]
-    kept_var_bitvec: Sequence[bool]
-    in_device_local_layouts: Sequence[Any]
-    const_args: Sequence[Any]
+    in_shardings: list
+    out_shardings: list
+    out_avals: list
+    out_committed: list[bool]
+    kept_var_bitvec: list[bool]
+    in_device_local_layouts: list
+    const_args: list
 
 
 def fastpath(executable, out_tree, in_shardings, out_shardings, out_types, out_committed, kept=None, const_args=()) -> Fastpath:
-    """Fastpath data for `dispatcher`; `kept[i]` False: argument i is not an input of the executable (None: all are)."""
-    n = len(in_shardings)
+    """Fastpath data. in_shardings: one for each input (const_args, then kept arguments). kept[i] False: flat argument i
+    is no input; None: all are.
+    """
+    inputs, consts = len(in_shardings), len(const_args)
+    kept = [True] * inputs if kept is None else [True] * consts + list(kept)
+    if sum(kept) != inputs:
+        raise ValueError(f"{inputs} input shardings for {consts} constants and {sum(kept) - consts} kept arguments")
     return Fastpath(executable, out_tree, list(in_shardings), list(out_shardings), list(out_types), list(out_committed),
-                    [True] * n if kept is None else list(kept), [None] * n, list(const_args))
+                    kept, [None] * inputs, list(const_args))
 
 
 def dispatch_cache(capacity: int = 4096):
@@ -176,6 +184,8 @@ def dispatcher(name: str, fun: Callable | None, cache_miss: Callable, *, static_
     signature is the tree of the arguments, each leaf's shape, dtype, weak type, sharding and committedness, the static
     arguments (by `==` and `hash`), and the in-key states of `Config`. Without Fastpath every such call is a miss.
     A leaf that C++ does not know (a tracer, an object) makes the call a miss too, and the answer is not remembered.
+    A signature whose first miss gave no Fastpath, or raised, stays with Python until `_clear_cache()`: a cache_miss that
+    fails should call that, so that the signature may be fast another time.
 
     fun: the user's function: identity of the cache entries; when it is collected, its entries go.
     key: hashable; dispatchers of one `fun` with equal keys in one `cache` share entries. None: shares with nobody.
@@ -183,6 +193,27 @@ def dispatcher(name: str, fun: Callable | None, cache_miss: Callable, *, static_
     return _jax.pjit(name, fun, cache_miss, list(static_argnums), list(static_argnames),
                      object() if key is None else key, registry if tree_registry is None else tree_registry,
                      _shard_arg_fallback, _default_cache if cache is None else cache)
+
+
+def _pickle_dispatcher(self):
+    target = sys.modules.get(getattr(self, "__module__", None))
+    name = getattr(self, "__qualname__", None)
+    for part in (name or "").split("."):
+        target = getattr(target, part, None)
+    if target is self:
+        return name
+    remake = self.__dict__.get("remake")
+    if remake is None:
+        from pickle import PicklingError
+        raise PicklingError(f"can't pickle {self!r}: it is not what {name!r} means in its module")
+    return remake
+
+
+# Copied like a function: not at all, or what it has compiled would be lost. Pickled like one, by its name, or where it
+# has none, by the attribute `remake`, a pair (callable, arguments) that makes the like of it.
+Dispatcher.__copy__ = lambda self: self
+Dispatcher.__deepcopy__ = lambda self, memo: self
+Dispatcher.__reduce__ = _pickle_dispatcher
 
 
 # ---- where the user was --------------------------------------------------------------------------------------------------
@@ -324,7 +355,16 @@ def parse_module(text: str):
         try:
             return ir.Module.parse(text)
         except ir.MLIRError as error:
-            raise ValueError(f"not a valid StableHLO module: {error}") from None
+            raise ValueError(f"not a valid StableHLO module: {error}{_lines_named(str(error), text)}") from None
+
+
+def _lines_named(message: str, text: str) -> str:
+    """The lines of `text` that an MLIR message points at (`"-":line:column`), each with a caret under the place."""
+    lines, out = text.splitlines(), ""
+    for line, column in re.findall(r'"-":(\d+):(\d+)', message):
+        if 0 < int(line) <= len(lines):
+            out += f"\n{lines[int(line) - 1]}\n{' ' * (int(column) - 1)}^"
+    return out
 
 
 def hlo_text(executable) -> str:
@@ -409,11 +449,13 @@ def array_from_shards(type_, sharding, shards: Sequence[ArrayImpl], committed: b
     return ArrayImpl(type_, sharding, list(shards), committed, _skip_checks=True)
 
 
-def to_dlpack(array: ArrayImpl, **options):
-    """A DLPack capsule of a one-device array."""
-    return _jax.buffer_to_dlpack_managed_tensor(array, **options)
+def to_dlpack(array: ArrayImpl, stream=None, max_version=None):
+    """A DLPack capsule of a one-device array; versioned, where jaxlib can (0.11), if `max_version` allows."""
+    if jaxlib_version < (0, 11):
+        return _jax.buffer_to_dlpack_managed_tensor(array, stream)
+    return _jax.buffer_to_dlpack_managed_tensor(array, stream, max_version)
 
 
-def from_dlpack(capsule, device: Device, **options) -> ArrayImpl:
-    """A one-device array sharing a DLPack capsule's memory."""
-    return _jax.dlpack_managed_tensor_to_buffer(capsule, device, None, **options)
+def from_dlpack(capsule, device: Device, stream=None, copy: bool | None = None) -> ArrayImpl:
+    """A one-device array sharing a DLPack capsule's memory (copy=None or False), or a copy of it."""
+    return _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream, copy)
