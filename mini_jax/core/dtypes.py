@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from typing import Any, Iterable
 
 import ml_dtypes
@@ -405,6 +406,7 @@ _STRICTLY_ABOVE: dict[Any, tuple] = {           # in strict mode only weak types
 
 def _closure(above: dict) -> dict:
     """For each node, the set of the node and all above it."""
+    @cache
     def up(node):
         return frozenset([node]).union(*map(up, above[node]))
     return {node: up(node) for node in above}
