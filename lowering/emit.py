@@ -1,0 +1,208 @@
+"""The emitter: how rules write StableHLO text. A rule appends lines and hands back value names.
+
+    @lowers(sin_p)
+    def _(e, eqn, x):
+        return e.emit(f"stablehlo.sine {x} : {eqn.outvars[0].aval.mlir}")
+
+Operands and results are the names of SSA values ("%12"). A line written twice in one scope is written once: the text
+of an operation is its identity, so common subexpressions cost a dictionary look-up.
+"""
+from __future__ import annotations
+
+from typing import Callable, Sequence
+
+import numpy as np
+
+from mini_jax.core import dtypes
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import Jaxpr, Literal, dce
+from mini_jax.core.staging import stage
+from mini_jax.core.types import AbstractValue, ShapedArray, array_type
+
+rules: dict[Primitive, Callable] = {}            # primitive -> rule(e, eqn, *operands) -> name | [names]
+
+
+def lowers(*primitives: Primitive) -> Callable:
+    """Decorator: the rule that writes these primitives."""
+    def register(rule):
+        for primitive in primitives:
+            rules[primitive] = rule
+        return rule
+    return register
+
+
+class Emitter:
+    """Writes the body of one function, or of one region inside it."""
+    __slots__ = ("module", "lines", "written", "outer", "counter", "indent", "loc", "axes")
+
+    def __init__(self, module, axes, outer: "Emitter | None" = None):
+        """module: the Module that collects functions. axes: the replica geometry, see lowering/replicas.py.
+        outer: the emitter around a region, whose values may be used inside."""
+        self.module, self.axes, self.outer = module, axes, outer
+        self.lines: list[str] = []
+        self.written: dict[str, str] = {}            # text of a pure operation -> the name of its result
+        self.counter = [0] if outer is None else outer.counter
+        self.indent = "    " if outer is None else outer.indent + "    "
+        self.loc = "" if outer is None else outer.loc
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        """A new value name."""
+        n = self.counter[0]
+        self.counter[0] = n + 1
+        return f"%{n}"
+
+    def emit(self, text: str) -> str:
+        """Write a pure operation with one result; returns the result's name (an earlier one for the same text)."""
+        found = self.written.get(text)
+        if found is not None:
+            return found
+        scope = self.outer
+        while scope is not None:
+            found = scope.written.get(text)
+            if found is not None:
+                return found
+            scope = scope.outer
+        n = self.counter[0]
+        self.counter[0] = n + 1
+        name = self.written[text] = f"%{n}"
+        self.lines.append(f"{self.indent}{name} = {text}{self.loc}")
+        return name
+
+    def emit_many(self, text: str, results: int, pure: bool = True) -> list[str]:
+        """Write an operation with any number of results; returns their names. pure=False: never shared, kept in order."""
+        if results == 1:
+            if pure:
+                return [self.emit(text)]
+            name = self.fresh()
+            self.lines.append(f"{self.indent}{name} = {text}{self.loc}")
+            return [name]
+        name = self.written.get(text) if pure else None
+        if name is None:
+            name = self.fresh()
+            self.lines.append(f"{self.indent}{f'{name}:{results} = ' if results else ''}{text}{self.loc}")
+            if pure:
+                self.written[text] = name
+        return [f"{name}#{i}" for i in range(results)]
+
+    def region(self, types: Sequence[str], body: Callable[["Emitter"], Sequence[tuple[str, str]]] | Callable,
+               terminator: str = "stablehlo.return") -> str:
+        """The text of a region. `types`: of its block arguments; body(e, *argument names) -> [(name, type)] returned."""
+        inner = Emitter(self.module, self.axes, self)
+        arguments = [inner.fresh() for _ in types]
+        results = body(inner, *arguments)
+        header = f"{self.indent}  ^bb0({', '.join(f'{a}: {t}' for a, t in zip(arguments, types))}):\n" if types else ""
+        names, kinds = ", ".join(n for n, _ in results), ", ".join(t for _, t in results)
+        end = f"{inner.indent}{terminator} {names} : {kinds}" if results else f"{inner.indent}{terminator}"
+        return "{\n" + header + "\n".join([*inner.lines, end]) + f"\n{self.indent}}}"
+
+    # --- constants ---------------------------------------------------------------------------------------------------
+
+    def constant(self, value, aval: ShapedArray) -> str:
+        """An array all of whose entries are the scalar `value`."""
+        return self.emit(f"stablehlo.constant dense<{scalar_text(value, aval.dtype)}> : {aval.mlir}")
+
+    def index_constant(self, values: Sequence[int], dtype=dtypes.int64) -> str:
+        """A small one-dimensional array of integers."""
+        return self.emit(f"stablehlo.constant dense<{list(map(int, values))}> : {array_type((len(values),), dtype).mlir}")
+
+    def spread(self, operand: str, atom, aval: ShapedArray) -> str:
+        """The operand (whose atom in the equation is `atom`) at the shape of `aval`, if it is a scalar standing for an array."""
+        have = atom.aval
+        if have.shape == aval.shape:
+            return operand
+        if type(atom) is Literal:
+            return self.constant(atom.val, have.update(shape=aval.shape))
+        return self.broadcast(operand, have, aval.shape, ())
+
+    def broadcast(self, operand: str, have: ShapedArray, shape: tuple, dims: tuple) -> str:
+        """stablehlo.broadcast_in_dim of an operand of type `have` to `shape`."""
+        return self.emit(f"stablehlo.broadcast_in_dim {operand}, dims = {list(dims)} : ({have.mlir}) -> {have.update(shape=tuple(shape)).mlir}")
+
+    def convert(self, operand: str, have: ShapedArray, dtype) -> str:
+        """The operand of type `have`, converted to dtype."""
+        if have.dtype == dtype:
+            return operand
+        return self.emit(f"stablehlo.convert {operand} : ({have.mlir}) -> {have.update(dtype=dtype).mlir}")
+
+    def reshape(self, operand: str, have: ShapedArray, shape: tuple) -> str:
+        if have.shape == tuple(shape):
+            return operand
+        return self.emit(f"stablehlo.reshape {operand} : ({have.mlir}) -> {have.update(shape=tuple(shape)).mlir}")
+
+    # --- programs inside programs -----------------------------------------------------------------------------------
+
+    def inline(self, jaxpr: Jaxpr, operands: Sequence[str]) -> list[str]:
+        """Write the equations of a program (without constants) here."""
+        env = dict(zip(jaxpr.invars, operands, strict=True))
+        saved = self.loc
+        location = self.module.location
+        for eqn in dce(jaxpr).eqns:
+            rule = rules.get(eqn.primitive)
+            if rule is None:
+                raise NotImplementedError(f"the primitive {eqn.primitive.name} has no lowering rule (see lowering/rules)")
+            if eqn.source is not None:
+                self.loc = location(eqn)
+            out = rule(self, eqn, *[self.constant(v.val, v.aval) if type(v) is Literal else env[v] for v in eqn.invars])
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outvars, out, strict=True))
+            else:
+                env[eqn.outvars[0]] = out
+        self.loc = saved
+        return [self.constant(v.val, v.aval) if type(v) is Literal else env[v] for v in jaxpr.outvars]
+
+    def via(self, fun: Callable, types: Sequence[AbstractValue], operands: Sequence[str]) -> list[str]:
+        """Write what `fun` (flat values -> list of values, in terms of other primitives) does to operands of these types."""
+        jaxpr, consts = stage(fun, types)
+        if consts:
+            raise TypeError("a lowering rule's function must not capture arrays")
+        return self.inline(jaxpr, operands)
+
+    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str) -> list[str]:
+        """Call a program as a function of its own, which is written once however often it is called."""
+        function = self.module.function(jaxpr, name, self.axes)
+        ins, outs = ", ".join([t.mlir for t in jaxpr.in_types]), ", ".join([t.mlir for t in jaxpr.out_types])
+        return self.emit_many(f"func.call @{function}({', '.join(operands)}) : ({ins}) -> ({outs})", len(jaxpr.outvars),
+                              pure=not jaxpr.effects)
+
+
+def lower_via(primitive: Primitive, fun: Callable) -> None:
+    """Lower a primitive as what `fun(*values, **params)` does in terms of other primitives."""
+    many = primitive.multiple_results
+
+    def rule(e, eqn, *operands):
+        out = e.via(lambda *values: (fun(*values, **eqn.params) if many else [fun(*values, **eqn.params)]), eqn.in_types, operands)
+        return out if many else out[0]
+    rules[primitive] = rule
+
+
+# --- text of scalars -----------------------------------------------------------------------------------------------------
+
+def scalar_text(value, dtype) -> str:
+    """A scalar as StableHLO writes it, exactly."""
+    if dtype == dtypes.float0:
+        return "false"
+    value = np.asarray(value).astype(dtype)[()] if not isinstance(value, np.generic) or value.dtype != dtype else value
+    if dtype == dtypes.bool_:
+        return "true" if value else "false"
+    if dtypes.is_complex(dtype):
+        part = np.float32 if dtype == dtypes.complex64 else np.float64
+        return f"({_float_text(part(value.real))}, {_float_text(part(value.imag))})"
+    if dtypes.is_floating(dtype):
+        return _float_text(value)
+    return str(int(value))
+
+
+def _float_text(value) -> str:
+    if not np.isfinite(value):
+        bits = np.asarray(value).view(f"u{value.dtype.itemsize}")[()]
+        return f"0x{int(bits):0{2 * value.dtype.itemsize}X}"
+    exact = float(value)
+    text = f"{exact:.6e}" if exact != int(exact) or abs(exact) >= 1e16 else f"{exact:.1f}"
+    return text if float(text) == exact else _with_point(repr(exact))
+
+
+def _with_point(text: str) -> str:
+    mantissa, _, exponent = text.partition("e")
+    return (mantissa if "." in mantissa else mantissa + ".0") + (f"e{exponent}" if exponent else "")

@@ -1,0 +1,87 @@
+"""A module: the StableHLO text of a whole program, its functions, and the places in the user's code they came from."""
+from __future__ import annotations
+
+import re
+from typing import Sequence
+
+from lowering.emit import Emitter
+from mini_jax.core import source
+from mini_jax.core.program import ClosedJaxpr, Jaxpr
+
+
+class Module:
+    """Collects the functions of one program as they are written."""
+
+    def __init__(self, platform: str = "cpu"):
+        self.platform = platform
+        self.functions: dict[tuple, str] = {}         # (program, replica geometry) -> name of its function
+        self.names: set[str] = {"main"}
+        self.texts: list[str] = []
+        self.callbacks: list = []                     # Python functions the program calls, by index
+        self._places: dict[tuple, str] = {}           # what was captured -> " loc(#loc3)"
+        self._place_lines: list[str] = []
+
+    def function(self, jaxpr: Jaxpr, name: str, axes) -> str:
+        """The name of the function that computes `jaxpr`; written at the first request."""
+        key = (jaxpr, axes)
+        found = self.functions.get(key)
+        if found is None:
+            found = self.functions[key] = self._unique(name)
+            arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]
+            self.texts.append(self._body("private", found, jaxpr, arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
+        return found
+
+    def _unique(self, name: str) -> str:
+        base = name = re.sub(r"[^A-Za-z0-9_.]", "_", name) or "f"
+        n = 0
+        while name in self.names:
+            n += 1
+            name = f"{base}_{n}"
+        self.names.add(name)
+        return name
+
+    def _body(self, visibility, name, jaxpr, arguments, argument_attributes, result_attributes, axes) -> str:
+        e = Emitter(self, axes)
+        results = e.inline(jaxpr, arguments)
+        inputs = ", ".join([f"{a}: {t.mlir}{attr}" for a, t, attr in zip(arguments, jaxpr.in_types, argument_attributes)])
+        outputs = ", ".join([f"{t.mlir}{attr}" for t, attr in zip(jaxpr.out_types, result_attributes)])
+        end = f"    return {', '.join(results)} : {', '.join([t.mlir for t in jaxpr.out_types])}" if results else "    return"
+        return f"  func.func {visibility} @{name}({inputs}) -> ({outputs}) {{\n" + "\n".join([*e.lines, end]) + "\n  }"
+
+    def location(self, eqn) -> str:
+        """` loc(#loc3)`: the name stack and place of an equation, written out once at the end of the module."""
+        captured = eqn.source
+        key = (id(captured[0]), captured[1:], eqn.primitive.name)
+        found = self._places.get(key)
+        if found is None:
+            place = source.decode(captured)
+            scope = f"{captured[2]}/" if len(captured) > 2 else ""
+            found = self._places[key] = f" loc(#loc{len(self._place_lines)})"
+            self._place_lines.append(f'#loc{len(self._place_lines)} = loc("{self.prefix}{scope}{eqn.primitive.name}"'
+                                     f'({_quoted(place.file)}:{place.line}:{place.column}))')
+        return found
+
+    prefix = ""
+
+    def write(self, name: str, jaxpr: Jaxpr, *, argument_attributes: Sequence[str] | None = None,
+              result_attributes: Sequence[str] | None = None, axes=None, num_replicas: int = 1, num_partitions: int = 1) -> str:
+        """The text of the module whose main function is `jaxpr`."""
+        self.prefix = f"{name}/"
+        arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]
+        main = self._body("public", "main", jaxpr, arguments, argument_attributes or [""] * len(arguments),
+                          result_attributes or [""] * len(jaxpr.outvars), axes)
+        module = re.sub(r"[^A-Za-z0-9_]", "_", name)
+        head = (f"module @{module} attributes {{mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = {num_replicas} : i32}} {{\n")
+        return head + "\n".join([main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_LOCATION = re.compile(r" loc\(#loc\d+\)|^#loc.*\n", re.MULTILINE)
+
+
+def without_locations(text: str) -> str:
+    """The same module without the places in the user's code."""
+    return _LOCATION.sub("", text)

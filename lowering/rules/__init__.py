@@ -1,0 +1,6 @@
+"""The lowering rules, one file for each family of mini_jax/lax; importing this package registers them all."""
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

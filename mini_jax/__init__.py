@@ -1,0 +1,18 @@
+"""mini_jax: JAX's names on a small compiler frontend of its own. `import mini_jax as jax` is the whole migration."""
+from mini_jax.core.config import (                                                                              # noqa: F401
+    checking_leaks, config, debug_infs, debug_nans, default_matmul_precision, default_prng_impl, disable_jit, enable_x64,
+    explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion, threefry_partitionable)
+from mini_jax.core.state import named_scope                                                                     # noqa: F401
+from mini_jax.core.trace import Tracer, typeof                                                                  # noqa: F401
+from mini_jax.runtime.array import Array, device_get as _device_get, device_put as _device_put                   # noqa: F401
+from mini_jax.runtime.devices import (                                                                           # noqa: F401
+    default_backend, default_device, device_count, devices, local_device_count, local_devices, process_count, process_index)
+from mini_jax.transforms.autodiff import (                                                                       # noqa: F401
+    grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp)
+from mini_jax.transforms.jit import jit                                                                          # noqa: F401
+from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
+from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401
+from mini_jax import dtypes, lax, tree, tree_util                                                                # noqa: F401
+
+__version__ = "0.1.0"
+Array.register(Tracer)

@@ -1,0 +1,72 @@
+"""What derivative rules deal in: `Zero`, a tangent known to vanish, and `Accumulator`, where a cotangent is gathered."""
+from __future__ import annotations
+
+from typing import Any
+
+from mini_jax.core.trace import typeof
+from mini_jax.core.types import AbstractValue
+
+
+class Zero:
+    """A tangent or cotangent that is zero, without being computed. `aval` is its type."""
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: AbstractValue):
+        self.aval = aval
+
+    def __repr__(self):
+        return f"Zero({self.aval})"
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+
+
+def zero_like(primal) -> Zero:
+    """The zero tangent of a value."""
+    return Zero(typeof(primal).tangent())
+
+
+class Accumulator:
+    """Where the cotangents of one linear input come together. A transpose rule calls `add`; `value` is the sum or None.
+
+    `wanted` False: nobody will read it, so a rule may skip the work of computing what it would add.
+    """
+    __slots__ = ("aval", "value")
+    wanted = True
+
+    def __init__(self, aval: AbstractValue, value: Any = None):
+        self.aval, self.value = aval, value
+
+    def add(self, cotangent) -> None:
+        """Add a cotangent of this input's type; a Zero or None adds nothing."""
+        if cotangent is None or type(cotangent) is Zero:
+            return
+        self.value = cotangent if self.value is None else add_cotangents(self.value, cotangent)
+
+    def result(self):
+        """The sum of what was added: a value or a Zero."""
+        return Zero(self.aval.tangent()) if self.value is None else self.value
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: self.aval.ndim)
+    size = property(lambda self: self.aval.size)
+
+
+def add_cotangents(x, y):
+    """x + y. Set by mini_jax.lax (the primitive add_any)."""
+    raise RuntimeError("mini_jax.lax is not loaded")
+
+
+class Refused(Accumulator):
+    """An accumulator of an input whose cotangent nobody wants."""
+    __slots__ = ()
+    wanted = False
+
+    def add(self, cotangent) -> None:
+        pass
+
+
+def is_linear(arg) -> bool:
+    """In a transpose rule: is this argument one to transpose with respect to?"""
+    return isinstance(arg, Accumulator)

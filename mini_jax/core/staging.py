@@ -1,0 +1,166 @@
+"""Staging: running a function on tracers and recording what it does as a program."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from mini_jax.core import source
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var
+from mini_jax.core.state import current_trace, staging, state
+from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof
+from mini_jax.core.types import AbstractValue
+
+
+class StagingTracer(Tracer):
+    """A value of the program that is being recorded."""
+    __slots__ = ("var",)
+
+    def __init__(self, trace, aval, var):
+        self._trace, self.aval, self.var = trace, aval, var
+
+    def made_by(self):
+        for eqn in reversed(self._trace.eqns):
+            if self.var in eqn.outvars:
+                return eqn.primitive.name, eqn.source
+        return None, None
+
+    def depends_on(self):
+        info, live = self._trace.info, {self.var}
+        for eqn in reversed(self._trace.eqns):
+            if not live.isdisjoint(eqn.outvars):
+                live.update(v for v in eqn.invars if type(v) is Var)
+        paths = [info.path(i) for i, v in enumerate(self._trace.invars) if v in live] if info is not None else []
+        return tuple([path for path in paths if path is not None])
+
+
+_scalars = (bool, int, float, complex, np.generic)
+_scalar_types = frozenset([bool, int, float, complex, np.bool_, np.float16, np.float32, np.float64, np.int8, np.int16, np.int32,
+                           np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.complex64, np.complex128])
+
+
+class StagingTrace(Trace):
+    """Records every operation as an equation. Foreign values become the program's constants, scalars its literals."""
+    __slots__ = ("eqns", "invars", "constvars", "consts", "_captured", "effects")
+
+    def __init__(self, info: ProgramInfo | None = None, parent: Trace | None = None):
+        super().__init__(parent, info)
+        self.eqns: list[JaxprEqn] = []
+        self.invars: list[Var] = []
+        self.constvars: list[Var] = []
+        self.consts: list[Any] = []
+        self._captured: dict[int, Var] = {}
+        self.effects: frozenset = NO_EFFECTS
+
+    def new_input(self, aval: AbstractValue) -> StagingTracer:
+        var = Var(aval)
+        self.invars.append(var)
+        return StagingTracer(self, aval, var)
+
+    def process(self, primitive, args, params):
+        if primitive.stage is not None:
+            return primitive.stage(self, args, params)
+        return self.record(primitive, args, params)
+
+    def record(self, primitive, args, params):
+        """Append an equation and return tracers of its results."""
+        invars = [a.var if type(a) is StagingTracer and a._trace is self else self.atom(a) for a in args]
+        types = tuple([v.aval for v in invars])
+        out = primitive.types(types, params)
+        effects = NO_EFFECTS
+        if primitive.effects_rule is not None:
+            effects = primitive.effects_rule(types, params)
+            self.effects |= effects
+        where = state.source
+        if where is None:
+            where = source.capture(3)
+            if state.scope and where is not None:
+                where = (*where, state.scope)
+        if primitive.multiple_results:
+            outvars = [Var(aval) for aval in out]
+            self.eqns.append(JaxprEqn(primitive, invars, outvars, params, effects, where))
+            return [StagingTracer(self, var.aval, var) for var in outvars]
+        var = Var(out)
+        self.eqns.append(JaxprEqn(primitive, invars, [var], params, effects, where))
+        return StagingTracer(self, out, var)
+
+    def atom(self, value):
+        """The variable or literal by which the program refers to a value."""
+        if type(value) is StagingTracer and value._trace is self:
+            return value.var
+        if type(value) in _scalar_types or isinstance(value, _scalars):
+            return Literal(value, typeof(value))
+        var = self._captured.get(id(value))
+        if var is None:
+            kept = value
+            if isinstance(value, Tracer):
+                if not value._trace.alive:
+                    raise leaked(value)
+            elif isinstance(value, np.ndarray):
+                if value.ndim == 0 and value.dtype.kind in "biufc":
+                    return Literal(value[()], typeof(value))
+                value = capture_numpy(value)             # a snapshot: later writes to it must not show
+            elif hasattr(value, "__jax_array__"):
+                return self.atom(value.__jax_array__())
+            var = Var(typeof(value))
+            self._captured[id(kept)] = var
+            self.constvars.append(var)
+            self.consts.append(value)
+            if kept is not value:
+                _keep_alive(self, kept)
+        return var
+
+    def program(self, outputs: Sequence) -> tuple[Jaxpr, list]:
+        """The program recorded so far that returns `outputs`, and the values of its constants."""
+        outvars = [self.atom(out) for out in outputs]
+        return Jaxpr(self.constvars, self.invars, self.eqns, outvars, self.effects, self.info), self.consts
+
+
+def _keep_alive(trace, value):
+    """An id in _captured must not be given to another object while the trace lives."""
+    trace._captured[("alive", id(value))] = value
+
+
+def capture_numpy(value: np.ndarray):
+    """Set by mini_jax.runtime: the array on the default device that has this value now."""
+    return value.copy()
+
+
+def stage(fun: Callable, in_types: Sequence[AbstractValue], info: ProgramInfo | None = None) -> tuple[Jaxpr, list]:
+    """The program that `fun` (flat values -> flat list of values) is on inputs of these types, and its constants' values."""
+    trace = StagingTrace(info, state.trace)
+    try:
+        with current_trace(trace), staging(True):
+            outputs = fun(*[trace.new_input(aval) for aval in in_types])
+            return trace.program(outputs)
+    finally:
+        trace.end()
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args) -> list:
+    """Run a program: bind its equations in order, in the current trace, and return its outputs."""
+    env: dict[Var, Any] = dict(zip(jaxpr.constvars, consts))
+    env.update(zip(jaxpr.invars, args, strict=True))
+    trace = state.trace
+    saved = state.source
+    try:
+        for eqn in jaxpr.eqns:
+            state.source = eqn.source
+            values = tuple([v.val if type(v) is Literal else env[v] for v in eqn.invars])
+            out = trace.process(eqn.primitive, values, eqn.params)
+            if eqn.primitive.multiple_results:
+                env.update(zip(eqn.outvars, out))
+            else:
+                env[eqn.outvars[0]] = out
+    finally:
+        state.source = saved
+    return [v.val if type(v) is Literal else env[v] for v in jaxpr.outvars]
+
+
+def without_staging():
+    """A context in which operations run now, whatever is being recorded around it (`ensure_compile_time_eval`)."""
+    from contextlib import ExitStack
+    stack = ExitStack()
+    stack.enter_context(current_trace(eval_trace))
+    stack.enter_context(staging(None))
+    return stack

@@ -1,0 +1,84 @@
+"""What is current in this thread: the trace that gives meaning to operations, the named axes, the name stack."""
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+from mini_jax.runtime import xla
+
+
+class _State(threading.local):
+    trace = None                        # set by core.trace to the evaluating trace; class attributes are every thread's default
+    axes: dict = {}                     # name -> size of the named axes in scope, outermost first; replaced, never mutated
+    source = None                       # while a program is replayed: the source of the equation at hand
+    scope: str = ""                     # the name stack of `named_scope` and of transformations, "outer/inner"
+
+
+state = _State()
+
+
+class current_trace:
+    """`with current_trace(trace):` operations mean what `trace` makes of them. A plain class: this is a hot path."""
+    __slots__ = ("trace", "saved")
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __enter__(self):
+        self.saved, state.trace = state.trace, self.trace
+        return self.trace
+
+    def __exit__(self, *_):
+        state.trace = self.saved
+
+
+class staging:
+    """`with staging(True):` the C++ dispatcher hands every call to Python, since operations are being recorded.
+
+    `staging(None)`: it runs compiled programs again, whatever is being recorded further out.
+    """
+    __slots__ = ("value", "saved")
+
+    def __init__(self, value):
+        self.value = value
+
+    def __enter__(self):
+        self.saved = xla.staging.value
+        xla.staging.set_local(self.value)
+
+    def __exit__(self, *_):
+        xla.staging.set_local(self.saved)
+
+
+@contextmanager
+def named_axes(axes: dict):
+    """`axes` (name -> size) are in scope, in addition to those that are."""
+    saved = state.axes
+    state.axes = {**saved, **axes}
+    try:
+        yield
+    finally:
+        state.axes = saved
+
+
+def axis_size(name) -> int:
+    """The size of a named axis in scope; NameError if there is none of that name."""
+    try:
+        return state.axes[name]
+    except (KeyError, TypeError):
+        bound = ", ".join(map(repr, state.axes)) or "none"
+        raise NameError(f"unbound axis name: {name!r}. Axis names in scope here: {bound}. Collectives and axis_index work "
+                        f"inside functions mapped with that name, e.g. vmap(f, axis_name={name!r}) or pmap(f, axis_name={name!r}).") from None
+
+
+@contextmanager
+def named_scope(name: str):
+    """Operations recorded in this block carry `name` in their name stack, as shown in lowered programs and profiles."""
+    if not isinstance(name, str):
+        raise TypeError(f"named_scope takes a string, got {name!r} of type {type(name).__name__}")
+    saved = state.scope
+    state.scope = f"{saved}/{name}" if saved else name
+    try:
+        yield
+    finally:
+        state.scope = saved

@@ -1,0 +1,116 @@
+"""Types of values: interned, so that equal types are one object and are compared with `is`."""
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from mini_jax.core import dtypes
+
+
+class AbstractValue:
+    """What a program knows of a value without the value itself."""
+    __slots__ = ("__weakref__",)
+
+    def tangent(self) -> "AbstractValue":
+        """The type of a tangent (and of a cotangent) of a value of this type."""
+        raise TypeError(f"values of type {self} have no tangents")
+
+
+_NO_AXES: frozenset = frozenset()
+
+
+class ShapedArray(AbstractValue):
+    """`f32[3,4]`: an array of known shape and dtype.
+
+    weak_type: the dtype came from a Python scalar and gives way in promotion.
+    varying: the named axes (of vmap, pmap, shard_map) over which the value differs.
+
+    Built by `array_type`, which returns the one object there is for these facts.
+    """
+    __slots__ = ("shape", "dtype", "weak_type", "varying", "ndim", "size", "text", "mlir", "_tangent", "_strong")
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool
+    varying: frozenset
+
+    def update(self, *, shape=None, dtype=None, weak_type=None, varying=None) -> "ShapedArray":
+        """The type that differs from this one in what is given."""
+        return array_type(self.shape if shape is None else shape,
+                          self.dtype if dtype is None else dtype,
+                          self.weak_type if weak_type is None else weak_type,
+                          self.varying if varying is None else varying)
+
+    @property
+    def strong(self) -> "ShapedArray":
+        """The same type without weak_type."""
+        if self._strong is None:
+            self._strong = self.update(weak_type=False) if self.weak_type else self
+        return self._strong
+
+    def tangent(self) -> "ShapedArray":
+        """float and complex: the type itself; all others: float0 of the same shape."""
+        if self._tangent is None:
+            self._tangent = self if dtypes.is_inexact(self.dtype) else self.update(dtype=dtypes.float0, weak_type=False)
+        return self._tangent
+
+    def __len__(self):
+        if not self.shape:
+            raise TypeError("len() of a value without dimensions")
+        return self.shape[0]
+
+    def __str__(self):
+        return self.text
+
+    def __repr__(self):
+        return f"ShapedArray({self.text}{', weak_type=True' if self.weak_type else ''})"
+
+    def __reduce__(self):
+        return array_type, (self.shape, self.dtype, self.weak_type, self.varying)
+
+
+_types: "weakref.WeakValueDictionary[tuple, ShapedArray]" = weakref.WeakValueDictionary()
+_recent: dict[tuple, ShapedArray] = {}      # keeps the working set alive and spares the weak look-up
+
+
+def array_type(shape: tuple[int, ...], dtype, weak_type: bool = False, varying: frozenset = _NO_AXES) -> ShapedArray:
+    """The type of an array. `shape` is a tuple of ints, `dtype` a NumPy dtype object or an extended dtype, as they are."""
+    key = (shape, dtype, weak_type, varying)
+    found = _recent.get(key)
+    return found if found is not None else _intern(key)
+
+
+def _intern(key) -> ShapedArray:
+    found = _types.get(key)
+    if found is None:
+        shape, dtype, weak_type, varying = key
+        made = ShapedArray()
+        made.shape, made.dtype, made.weak_type, made.varying = shape, dtype, weak_type, varying
+        made.ndim = len(shape)
+        size = 1
+        for n in shape:
+            size *= n
+        made.size = size
+        axes = "{" + ",".join(sorted(map(str, varying))) + "}" if varying else ""
+        made.text = f"{dtypes.short_name(dtype)}[{','.join(map(str, shape))}]{axes}"
+        made.mlir = dtypes.mlir_tensor(shape, dtype)
+        made._tangent = made._strong = None
+        found = _types.setdefault(key, made)     # one wins when two threads meet
+    if len(_recent) > 8192:
+        _recent.clear()
+    _recent[key] = found
+    return found
+
+
+class Token(AbstractValue):
+    """The type of an ordering token: a value without data that one effect hands to the next."""
+    __slots__ = ()
+    mlir = "!stablehlo.token"
+
+    def __repr__(self):
+        return "token"
+
+
+token = Token()

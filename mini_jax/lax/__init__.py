@@ -1,0 +1,1 @@
+"""lax: the primitives and the functions that apply them, strict about shapes and dtypes."""

@@ -1,0 +1,244 @@
+"""Dispatch of eager operations: each primitive and each library function is a C++ dispatcher over its compiled programs."""
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from lowering.program import Lowered, lower
+from mini_jax.core import config, dtypes, staging, trace
+from mini_jax.core.program import Jaxpr, ProgramInfo
+from mini_jax.core.state import current_trace, state
+from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
+from mini_jax.runtime import xla
+from mini_jax.runtime.array import device_put
+from mini_jax.runtime.devices import current_device, devices as devices_of  # noqa: F401
+from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.sharding import on_device
+
+_flatten = xla.registry.flatten
+
+# --- computed once, whoever asks first ------------------------------------------------------------------------------------
+
+
+class _Pending:
+    """A value that some thread is computing."""
+    __slots__ = ("done",)
+
+    def __init__(self):
+        self.done = threading.Event()
+
+
+_lock = threading.Lock()
+_busy = threading.local()
+
+
+def once(cache: dict, key, make: Callable[[], Any]):
+    """cache[key], made by `make()` if it is not there. Threads that ask at the same time wait for the first of them.
+
+    A thread that is itself making something does not wait (two that make each other's would wait forever): it makes its own.
+    """
+    while True:
+        found = cache.get(key)
+        if found is not None and type(found) is not _Pending:
+            return found
+        with _lock:
+            found = cache.get(key)
+            if found is None:
+                mine = cache[key] = _Pending()
+        if found is None:
+            depth = getattr(_busy, "depth", 0)
+            _busy.depth = depth + 1
+            try:
+                value = make()
+                cache[key] = value
+                return value
+            except BaseException:
+                cache.pop(key, None)
+                raise
+            finally:
+                _busy.depth = depth
+                mine.done.set()
+        if type(found) is _Pending:
+            if getattr(_busy, "depth", 0):
+                return make()
+            found.done.wait()
+
+
+class FunctionCaches:
+    """A dictionary for each function, which lives as long as the function does."""
+
+    def __init__(self):
+        self._by_function: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def of(self, fun) -> dict:
+        found = self._by_function.get(fun)
+        return found if found is not None else self._by_function.setdefault(fun, {})
+
+    def clear(self):
+        self._by_function.clear()
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------------
+
+# One operation compiles in half the time without XLA's fusion emitters, and runs as fast: there is nothing to fuse.
+# (jaxlib 0.12 no longer knows the option.)
+_SMALL_PROGRAM_OPTIONS = {"xla_cpu_use_fusion_emitters": False} if xla.jaxlib_version < (0, 11) else {}
+
+
+def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = False, options: dict | None = None) -> Executable:
+    """Compile a program for one device."""
+    loaded = xla.compile(lowered.located_text, [device], options=options, host_callbacks=tuple(lowered.callbacks))
+    sharding = on_device(device)
+    return Executable(loaded, lowered.in_types, lowered.out_types, [sharding] * len(lowered.in_types),
+                      [sharding] * len(lowered.out_types), devices=[device], kept=lowered.kept,
+                      const_args=[device_put(c, device) if committed else _on(c, sharding) for c in lowered.consts], committed=committed)
+
+
+def _on(value, sharding):
+    from mini_jax.runtime.executable import place
+    return place(value, sharding)
+
+
+def device_of(leaves: Sequence) -> tuple[xla.Device, bool]:
+    """The device on which a program of these arguments runs, and whether that is their wish (they are committed to it)."""
+    for leaf in leaves:
+        if type(leaf) is xla.ArrayImpl and leaf._committed and type(leaf._sharding) is xla.SingleDeviceSharding:
+            return leaf._sharding._device, True
+    return current_device(), False
+
+
+# --- values that C++ does not know ---------------------------------------------------------------------------------------------
+# Typed random keys are Python objects around an array of bits. mini_jax.random names how to open and wrap them.
+
+_openers: dict[type, Callable[[Any], Any]] = {}
+_wrappers: list[Callable[[Any, Any], Any]] = []
+
+
+def register_extended(cls: type, opener: Callable[[Any], Any], wrapper: Callable[[Any, Any], Any]) -> None:
+    """Values of class `cls` enter programs as `opener(value)`; results of an extended dtype leave as `wrapper(type, array)`."""
+    _openers[cls] = opener
+    _wrappers.append(wrapper)
+
+
+def opened(leaves: Sequence) -> list:
+    """Leaves as a program takes them."""
+    if not _openers:
+        return list(leaves)
+    return [_openers[type(leaf)](leaf) if type(leaf) in _openers else leaf for leaf in leaves]
+
+
+def wrapped(types: Sequence, outputs: list) -> list:
+    """A program's results as users see them."""
+    if _wrappers and any([dtypes.is_extended(t.dtype) for t in types]):
+        return [_wrappers[0](t, out) if dtypes.is_extended(t.dtype) else out for t, out in zip(types, outputs)]
+    return outputs
+
+
+def has_opened(leaves: Sequence) -> bool:
+    """Is there a value among them that C++ does not know?"""
+    return bool(_openers) and any([type(leaf) in _openers for leaf in leaves])
+
+
+# --- eager primitives ------------------------------------------------------------------------------------------------------------
+
+_list_trees = {n: _flatten([0] * n)[1] for n in range(9)}
+_leaf_tree = _flatten(0)[1]
+
+
+def _no_tracers(leaves: Sequence) -> None:
+    for leaf in leaves:
+        if isinstance(leaf, Tracer):
+            raise leaked(leaf)
+
+
+def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
+    """A primitive's implementation: compiled once for each combination of types and parameters."""
+    programs: dict = {}
+    name, many = primitive.name, primitive.multiple_results
+
+    def miss(*args, **params):
+        _no_tracers(args)
+        types = tuple([typeof(arg) for arg in args])
+        values = opened(args)
+        device, committed = device_of(values)
+
+        def build():
+            if many:
+                fun = lambda *xs: primitive.bind(*xs, **params)
+            else:
+                fun = lambda *xs: [primitive.bind(*xs, **params)]
+            jaxpr, consts = staging.stage(fun, types)
+            return load_program(lower(jaxpr, consts, name=name), device, committed=committed,
+                        options=_SMALL_PROGRAM_OPTIONS if device.platform == "cpu" else None)
+
+        executable = once(programs, (types, tuple(params.items()), device, committed, config.trace_key()), build)
+        outputs = wrapped(executable.out_types, executable(values))
+        if many:
+            tree = _list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]
+            return outputs, executable.fastpath(tree), False
+        return outputs[0], executable.fastpath(_leaf_tree), False
+
+    return xla.dispatcher(name, None, miss, static_argnames=parameters)
+
+
+trace.make_dispatcher = make_dispatcher
+staging.capture_numpy = device_put
+
+
+# --- library functions ---------------------------------------------------------------------------------------------------------------
+
+def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Callable:
+    """Decorator of library functions: called on values, one compiled program; called on tracers, or while operations are
+    being recorded, just its body. Arguments named in static_argnames (hashable) select the program."""
+    if fun is None:
+        return lambda fun: library(fun, static_argnames=static_argnames)
+    code = fun.__code__
+    positional = code.co_varnames[:code.co_argcount]
+    static_argnums = tuple([positional.index(name) for name in static_argnames if name in positional])
+    statics, static_positions = frozenset(static_argnames), frozenset(static_argnums)
+    programs: dict = {}
+    name = fun.__name__
+
+    def miss(*args, **kwargs):
+        if xla.staging.value or disabled():
+            return fun(*args, **kwargs), None, False
+        fixed = tuple([arg if i in static_positions else None for i, arg in enumerate(args)])
+        fixed_names = tuple([(key, value) for key, value in kwargs.items() if key in statics])
+        free = [arg for i, arg in enumerate(args) if i not in static_positions]
+        leaves, tree = _flatten((free, {key: value for key, value in kwargs.items() if key not in statics}))
+        for leaf in leaves:
+            if isinstance(leaf, Tracer):
+                return fun(*args, **kwargs), None, False
+        types = tuple([typeof(leaf) for leaf in leaves])
+        values = opened(leaves)
+        device, committed = device_of(values)
+
+        def build():
+            out_tree = None
+
+            def body(*flat):
+                nonlocal out_tree
+                free, named = tree.unflatten(flat)
+                free = iter(free)
+                out = fun(*[fixed[i] if i in static_positions else next(free) for i in range(len(args))], **dict(fixed_names), **named)
+                flat_out, out_tree = _flatten(out)
+                return flat_out
+            jaxpr, consts = staging.stage(body, types, ProgramInfo("a library function", fun))
+            return load_program(lower(jaxpr, consts, name=name), device, committed=committed), out_tree
+
+        executable, out_tree = once(programs, (tree, types, fixed, fixed_names, device, committed, config.trace_key()), build)
+        outputs = wrapped(executable.out_types, executable(values))
+        return out_tree.unflatten(outputs), executable.fastpath(out_tree), False
+
+    dispatcher = xla.dispatcher(name, fun, miss, static_argnums=static_argnums, static_argnames=static_argnames)
+    dispatcher.__wrapped__, dispatcher.__name__, dispatcher.__doc__ = fun, name, fun.__doc__
+    dispatcher.__module__, dispatcher.__qualname__ = fun.__module__, fun.__qualname__
+    return dispatcher
+
+
+def disabled() -> bool:
+    """Is jit switched off (`disable_jit`)?"""
+    return xla.Config.disable_jit.value

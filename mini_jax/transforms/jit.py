@@ -1,0 +1,303 @@
+"""jit: a function becomes a program, recorded once for each combination of types, compiled by XLA, dispatched by C++."""
+from __future__ import annotations
+
+import weakref
+from typing import Any, Callable, NamedTuple, Sequence
+
+from lowering.emit import lowers
+from lowering.program import lower
+from mini_jax.core import config
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
+from mini_jax.core.pytree import PyTreeDef
+from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.state import state
+from mini_jax.core.trace import Tracer, eval_trace, leaked
+from mini_jax.runtime import dispatch, xla
+from mini_jax.runtime.dispatch import FunctionCaches, once
+from mini_jax.runtime.executable import Executable
+from mini_jax.transforms import stages
+from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
+from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.linearize import linearize_call, transpose_call
+from mini_jax.transforms.vmap import batch_call
+from mini_jax.core.linear import Zero
+
+_flatten = xla.registry.flatten
+
+# --- the primitive: a call that stays a call ------------------------------------------------------------------------------------
+
+jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+
+
+def _jit_impl(*args, jaxpr, name, inline=False):
+    """Run a program now, compiled."""
+    for arg in args:
+        if isinstance(arg, Tracer):
+            raise leaked(arg)
+    values = dispatch.opened(args)
+    device, committed = dispatch.device_of(values)
+    executable = once(jaxpr.memo, (_jit_impl, device, committed, config.trace_key()),
+                      lambda: dispatch.load_program(lower(jaxpr, (), name=name), device, committed=committed))
+    return dispatch.wrapped(executable.out_types, executable(values))
+
+
+def _jit_jvp(primals, tangents, *, jaxpr, **params):
+    nonzero = tuple([type(t) is not Zero for t in tangents])
+    program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    results = jit_p.bind(*consts, *primals, *[t for t in tangents if type(t) is not Zero], jaxpr=program, **params)
+    outs, outs_dot = results[:len(jaxpr.outvars)], iter(results[len(jaxpr.outvars):])
+    return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
+
+
+@lowers(jit_p)
+def _lower_call(e, eqn, *operands):
+    return e.call(eqn.params["jaxpr"], operands, eqn.params["name"])
+
+
+jit_p.impl = _jit_impl
+jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
+jit_p.effects_rule = lambda types, params: params["jaxpr"].effects
+jit_p.jvp = _jit_jvp
+jit_p.linearize = lambda primals, nonzero, *, jaxpr, **params: linearize_call(jit_p, primals, nonzero, jaxpr, params)
+jit_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(jit_p, cts, args, jaxpr, params)
+jit_p.batch = lambda axis, args, dims, *, jaxpr, **params: batch_call(jit_p, axis, args, dims, jaxpr, params)
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------------------
+
+class Options(NamedTuple):
+    """What `jit` was asked for; equal options of one function share its programs."""
+    static_argnums: tuple[int, ...] = ()
+    static_argnames: tuple[str, ...] = ()
+    donate_argnums: tuple[int, ...] = ()
+    donate_argnames: tuple[str, ...] = ()
+    inline: bool = False
+    keep_unused: bool = False
+    device: Any = None
+    compiler_options: tuple = ()
+
+
+class Call(NamedTuple):
+    """The arguments of one call, taken apart: static ones as a key, the others flat."""
+    leaves: list
+    tree: PyTreeDef
+    fixed: tuple                     # (position, value) of static positional arguments
+    fixed_names: tuple               # (name, value) of static keyword arguments
+    count: int                       # of positional arguments
+    donated: tuple[bool, ...]
+
+
+class _Static:
+    """A static argument as part of a key: equal when type and value are."""
+    __slots__ = ("value", "hash")
+
+    def __init__(self, value, name, fun):
+        try:
+            self.hash = hash(value)
+        except TypeError:
+            raise ValueError(f"Non-hashable static arguments are not possible: argument {name} of {function_name(fun)} is {value!r:.200} of "
+                             f"type {type(value).__name__}. Programs are kept by their static arguments; pass a hashable "
+                             "value (a tuple instead of a list), or make the argument a traced one.") from None
+        self.value = value
+
+    def __hash__(self):
+        return self.hash
+
+    def __eq__(self, other):
+        return type(self.value) is type(other.value) and self.value == other.value
+
+
+def take_apart(fun: Callable, options: Options, args: tuple, kwargs: dict) -> Call:
+    numbers, names = options.static_argnums, options.static_argnames
+    if numbers or names:
+        fixed = tuple([(i, _Static(args[i], argument_name(fun, i), fun)) for i in numbers if i < len(args)])
+        fixed_names = tuple([(k, _Static(kwargs[k], k, fun)) for k in sorted(kwargs) if k in names])
+        free = tuple([a for i, a in enumerate(args) if i not in numbers])
+        named = {k: v for k, v in kwargs.items() if k not in names}
+    else:
+        fixed, fixed_names, free, named = (), (), args, kwargs
+    leaves, tree = _flatten((free, named))
+    donated = ()
+    if options.donate_argnums or options.donate_argnames:
+        positions = [i for i in range(len(args)) if i not in numbers]
+        donated = tuple([i in options.donate_argnums for i, a in zip(positions, free) for _ in _flatten(a)[0]]
+                        + [k in options.donate_argnames for k in sorted(named) for _ in _flatten(named[k])[0]])
+    return Call(leaves, tree, fixed, fixed_names, len(args), donated)
+
+
+def put_together(call: Call, flat: Sequence) -> tuple[list, dict]:
+    """The arguments and keyword arguments of the user's function."""
+    free, named = call.tree.unflatten(flat)
+    if call.fixed:
+        fixed, free = dict(call.fixed), iter(free)
+        free = [fixed[i].value if i in fixed else next(free) for i in range(call.count)]
+    return free, {**named, **{k: v.value for k, v in call.fixed_names}}
+
+
+def call_info(transformation: str, fun: Callable, call: Call) -> ProgramInfo:
+    fixed = {i for i, _ in call.fixed}
+    positions = [i for i in range(call.count) if i not in fixed]
+    tree, fun_ref = call.tree, weakref.ref(fun)          # programs are kept by their function, so they must not keep it
+    return ProgramInfo(transformation, fun, lambda: argument_paths(fun_ref(), tree, positions))
+
+
+# --- recording ------------------------------------------------------------------------------------------------------------------
+
+class Traced(NamedTuple):
+    """A recorded function: the program, the values of its constants, the structure of its result."""
+    jaxpr: Jaxpr
+    consts: list
+    out_tree: PyTreeDef
+    callee: Jaxpr                    # the program with its constants as leading inputs, as calls of it take them
+
+
+_programs = FunctionCaches()
+
+
+def record(fun: Callable, options: Options, call: Call) -> Traced:
+    """The program of `fun` for arguments of these types; recorded once, unless it holds values of an outer trace."""
+    info = call_info("jit", fun, call)
+    types = argument_types(call.leaves, info)
+    key = (types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
+    cache = _programs.of(fun)
+    found = cache.get(key)
+    if type(found) is Traced:
+        return found
+    out_tree = None
+
+    def flat_fun(*flat):
+        nonlocal out_tree
+        args, kwargs = put_together(call, flat)
+        outs, out_tree = _flatten(fun(*args, **kwargs))
+        return checked_outputs(outs, out_tree, info)
+
+    def build():
+        jaxpr, consts = stage(flat_fun, types, info)
+        return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())
+
+    traced = once(cache, key, build)
+    if any([isinstance(c, Tracer) for c in traced.consts]):
+        cache.pop(key, None)
+    return traced
+
+
+# --- the transformation -------------------------------------------------------------------------------------------------------------
+
+def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=None, donate_argnums=None, donate_argnames=None,
+        inline: bool = False, keep_unused: bool = False, device=None, backend: str | None = None, compiler_options: dict | None = None,
+        in_shardings=None, out_shardings=None, abstracted_axes=None) -> Callable:
+    """Compile `fun` with XLA.
+
+    The function runs once, in Python, for each combination of argument types, to record it as a program; later calls run
+    the compiled program. Arguments are arrays, numbers and pytrees of them.
+
+    static_argnums, static_argnames: arguments that are ordinary Python values while recording; each value has its own program.
+    donate_argnums, donate_argnames: arguments whose buffers the results may take over; they are deleted by the call.
+    inline: inside other recorded functions, write the equations out instead of a call.
+    keep_unused: keep arguments that the program does not read among its inputs.
+    device, backend: where to run; otherwise where committed arguments are, or the default device.
+    compiler_options: XLA options for this program.
+
+    Raises ValueError for positions or names that `fun` does not have and for unhashable static arguments, TypeError for
+    arguments that are no arrays. Use as `jit(f)`, `@jit`, or `@jit(static_argnames="n")`.
+    """
+    if fun is None:
+        settings = dict(locals())
+        del settings["fun"]
+        return lambda fun: jit(fun, **settings)
+    if not callable(fun):
+        raise TypeError(f"jit takes a function, got {fun!r:.200} of type {type(fun).__name__}")
+    fun = keyable(fun)
+    statics = resolve_positions(fun, static_argnums, static_argnames, "static")
+    donations = resolve_positions(fun, donate_argnums, donate_argnames, "donate")
+    both = set(statics[0]) & set(donations[0])
+    if both:
+        raise ValueError(f"arguments {sorted(both)} are both static and donated: a static argument has no buffer to give")
+    if backend is not None:
+        if device is not None:
+            raise ValueError("jit takes a device or a backend, not both")
+        device = dispatch.devices_of(backend)[0]
+    options = Options(*statics, *donations, inline, keep_unused, device, tuple(sorted((compiler_options or {}).items())))
+
+    def cache_miss(*args, **kwargs):
+        try:
+            return answer(args, kwargs)
+        except BaseException:
+            jitted._clear_cache()        # C++ would send every later call of this signature to Python
+            raise
+
+    def answer(args, kwargs):
+        if dispatch.disabled():
+            return fun(*args, **kwargs), None, False
+        call = take_apart(fun, options, args, kwargs)
+        traced = record(fun, options, call)
+        if state.trace is eval_trace or not _needs_trace(call.leaves, traced):
+            executable = compiled(traced, options, call, function_name(fun))
+            outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
+            fast = None if traced.jaxpr.effects or dispatch.has_opened(call.leaves) else executable.fastpath(traced.out_tree)
+            return traced.out_tree.unflatten(outs), fast, False
+        if inline:
+            outs = eval_jaxpr(traced.callee, (), *traced.consts, *call.leaves)
+        else:
+            outs = jit_p.bind(*traced.consts, *call.leaves, jaxpr=traced.callee, name=function_name(fun))
+        return traced.out_tree.unflatten(outs), None, False
+
+    jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
+                            cache=_fast_cache, key=options)
+    return _dressed(jitted, fun, options)
+
+
+_fast_cache = xla.dispatch_cache(8192)
+
+
+def _needs_trace(leaves: Sequence, traced: Traced) -> bool:
+    """Must a call be bound in the current trace? Not if nothing of it is traced and nothing is being recorded."""
+    return (bool(xla.staging.value) or any([isinstance(leaf, Tracer) for leaf in leaves])
+            or any([isinstance(c, Tracer) for c in traced.consts]) or bool(axes_used_in(traced.jaxpr)))
+
+
+def compiled(traced: Traced, options: Options, call: Call, name: str) -> Executable:
+    """The executable of a recorded function, on the device its arguments ask for."""
+    if options.device is not None:
+        device, committed = options.device, True
+    else:
+        device, committed = dispatch.device_of([*call.leaves, *traced.consts])
+    key = (compiled, device, committed, call.donated, options.keep_unused, options.compiler_options)
+
+    def build():
+        lowered = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=call.donated, keep_unused=options.keep_unused,
+                                platform=device.platform)
+        return dispatch.load_program(lowered, device, committed=committed, options=dict(options.compiler_options))
+    return once(traced.jaxpr.memo, key, build)
+
+
+def _dressed(jitted, fun: Callable, options: Options):
+    """The C++ function with the attributes that users expect of a jitted function."""
+    name = function_name(fun)
+
+    def trace(*args, **kwargs) -> stages.Traced:
+        """Record the function for arguments of these types, which may be ShapeDtypeStructs."""
+        call = take_apart(fun, options, args, kwargs)
+        return stages.Traced(record(fun, options, call), call, options, name)
+
+    def lower(*args, **kwargs) -> stages.Lowered:
+        """The function as StableHLO for arguments of these types, which may be ShapeDtypeStructs."""
+        return trace(*args, **kwargs).lower()
+
+    def eval_shape(*args, **kwargs):
+        """The structure of the result with a ShapeDtypeStruct for each array."""
+        return trace(*args, **kwargs).out_info
+
+    def clear_cache():
+        """Forget all programs of this function."""
+        _programs.of(fun).clear()
+        jitted._clear_cache()
+
+    jitted.__wrapped__ = fun
+    for attribute in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
+        value = getattr(fun, attribute, None)
+        if value is not None:
+            setattr(jitted, attribute, value)
+    jitted.trace, jitted.lower, jitted.eval_shape, jitted.clear_cache = trace, lower, eval_shape, clear_cache
+    return jitted

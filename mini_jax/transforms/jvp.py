@@ -1,0 +1,130 @@
+"""Forward mode: pushing tangents along with the primal values (Wengert 1964; the jvp rules of the primitives)."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+from mini_jax.core import source
+from mini_jax.core.linear import Zero, zero_like
+from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
+from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
+from mini_jax.core.state import current_trace, state
+from mini_jax.core.trace import Trace, Tracer, typeof
+
+
+class JVPTracer(Tracer):
+    """A primal value with its tangent, both values of the parent trace."""
+    __slots__ = ("primal", "tangent", "_source")
+
+    def __init__(self, trace, primal, tangent, where=None):
+        self._trace, self.primal, self.tangent, self._source = trace, primal, tangent, where
+        self.aval = typeof(primal)
+
+    def made_by(self):
+        return (None, self._source) if self._source is not None else _asked(self, "made_by", (None, None))
+
+    def depends_on(self):
+        return _asked(self, "depends_on", ())
+
+
+def _asked(tracer: JVPTracer, question: str, otherwise):
+    """The tangent of a linearization was recorded, so it knows where it comes from; a primal may."""
+    for part in (tracer.tangent, tracer.primal):
+        if isinstance(part, Tracer):
+            return getattr(part, question)()
+    return otherwise
+
+
+class LinearTrace(StagingTrace):
+    """Records operations on its own tracers only, all of them linear, as a program; anything else is its parent's business.
+
+    Values of the parent that enter the linear program are its constants: the residuals.
+    """
+    __slots__ = ()
+
+    def process(self, primitive, args, params):
+        for arg in args:
+            if type(arg) is StagingTracer and arg._trace is self:
+                return super().process(primitive, args, params)
+        return self.parent.process(primitive, args, params)
+
+
+class JVPTrace(Trace):
+    """Every operation on its tracers becomes the operation and its jvp rule, in the parent trace.
+
+    Over a LinearTrace this is linearization: tangents are that trace's tracers, and what the rules do to them is recorded.
+    """
+    __slots__ = ()
+
+    def process(self, primitive, args, params):
+        primals, tangents, live = [], [], False
+        for arg in args:
+            if type(arg) is JVPTracer and arg._trace is self:
+                primals.append(arg.primal)
+                tangents.append(arg.tangent)
+                live = True
+            else:
+                primals.append(arg)
+                tangents.append(None)
+        parent = self.parent
+        if not live:
+            return parent.process(primitive, args, params)
+        saved = state.trace
+        state.trace = parent
+        try:
+            if primitive.linearize is not None and type(parent) is LinearTrace:
+                outs, nonzero, linear = primitive.linearize(primals, [t is not None for t in tangents], **params)
+                outs_dot = iter(linear(*[t for t in tangents if t is not None]))
+                return [JVPTracer(self, y, next(outs_dot)) if live else y for y, live in zip(outs, nonzero)]
+            if primitive.jvp is None:
+                raise NotImplementedError(f"the derivative of {primitive.name} is not defined; custom_jvp or custom_vjp can define one "
+                                          "for the function around it, stop_gradient leaves it out")
+            tangents = [zero_like(p) if t is None else t for p, t in zip(primals, tangents)]
+            out, out_dot = primitive.jvp(primals, tangents, **params)
+        finally:
+            state.trace = saved
+        if primitive.multiple_results:
+            return [y if type(t) is Zero else JVPTracer(self, y, t) for y, t in zip(out, out_dot)]
+        return out if type(out_dot) is Zero else JVPTracer(self, out, out_dot, state.source or source.capture(3))
+
+    def concrete(self, tracer):
+        primal = tracer.primal
+        return primal._trace.concrete(primal) if isinstance(primal, Tracer) else primal
+
+    def split(self, value) -> tuple[Any, Any]:
+        """A result of the function as its primal value and its tangent (a Zero where it does not depend on the inputs)."""
+        if type(value) is JVPTracer and value._trace is self:
+            return value.primal, value.tangent
+        return value, zero_like(value)
+
+
+def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence, info: ProgramInfo | None = None) -> tuple[list, list]:
+    """(fun(*primals), its derivative at primals applied to tangents); tangents may be Zeros, in and out."""
+    trace = JVPTrace(state.trace, info)
+    try:
+        with current_trace(trace):
+            outs = fun(*[p if type(t) is Zero else JVPTracer(trace, p, t) for p, t in zip(primals, tangents)])
+        pairs = [trace.split(out) for out in outs]
+    finally:
+        trace.end()
+    return [p for p, _ in pairs], [t for _, t in pairs]
+
+
+@memoized
+def jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, list, tuple[bool, ...]]:
+    """The program (primals, tangents of the inputs marked nonzero) -> (outputs, their tangents that are not Zero).
+
+    Returns it with the values of its leading inputs (constants that rules brought in) and which output tangents it has.
+    """
+    count, out_nonzero = len(jaxpr.invars), ()
+
+    def fun(*args):
+        nonlocal out_nonzero
+        given = iter(args[count:])
+        tangents = [next(given) if live else Zero(t.tangent()) for live, t in zip(nonzero, jaxpr.in_types)]
+        outs, outs_dot = jvp_flat(lambda *xs: eval_jaxpr(jaxpr, (), *xs), args[:count], tangents)
+        out_nonzero = tuple([type(t) is not Zero for t in outs_dot])
+        return [*outs, *[t for t in outs_dot if type(t) is not Zero]]
+
+    tangent_types = [t.tangent() for t, live in zip(jaxpr.in_types, nonzero) if live]
+    program, consts = stage(fun, [*jaxpr.in_types, *tangent_types], jaxpr.info)
+    return program.hoisted(), consts, out_nonzero
