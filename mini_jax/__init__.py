@@ -4,11 +4,16 @@ from mini_jax.core.config import (                                              
     explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion, threefry_partitionable)
 from mini_jax.core.state import named_scope                                                                     # noqa: F401
 from mini_jax.core.trace import Tracer, typeof                                                                  # noqa: F401
-from mini_jax.runtime.array import Array, device_get as _device_get, device_put as _device_put                   # noqa: F401
+from mini_jax.runtime.array import Array                                                                         # noqa: F401
 from mini_jax.runtime.devices import (                                                                           # noqa: F401
     default_backend, default_device, device_count, devices, local_device_count, local_devices, process_count, process_index)
+from mini_jax.transforms.api import (                                                                            # noqa: F401
+    block_until_ready, clear_caches, device_get, device_put, effects_barrier, ensure_compile_time_eval, eval_shape, live_arrays,
+    make_jaxpr, named_call)
 from mini_jax.transforms.autodiff import (                                                                       # noqa: F401
     grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp)
+from mini_jax.transforms.checkpoint import checkpoint, checkpoint_policies, remat                                # noqa: F401
+from mini_jax.transforms.custom_derivatives import closure_convert, custom_jvp, custom_vjp                       # noqa: F401
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
 from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401

@@ -30,15 +30,15 @@ _flatten = xla.registry.flatten
 jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order"})
 
 
-def _jit_impl(*args, jaxpr, name, inline=False):
-    """Run a program now, compiled."""
+def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
+    """Run a closed program now, compiled once for each device."""
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
     values = dispatch.opened(args)
     device, committed = dispatch.device_of(values)
-    executable = once(jaxpr.memo, (_jit_impl, device, committed, config.trace_key()),
-                      lambda: dispatch.load_program(lower(jaxpr, (), name=name), device, committed=committed))
+    executable = once(jaxpr.memo, (run_program, device, committed, config.trace_key()),
+                      lambda: dispatch.load_program(lower(jaxpr, (), name=name, platform=device.platform), device, committed=committed))
     return dispatch.wrapped(executable.out_types, executable(values))
 
 
@@ -55,7 +55,7 @@ def _lower_call(e, eqn, *operands):
     return e.call(eqn.params["jaxpr"], operands, eqn.params["name"])
 
 
-jit_p.impl = _jit_impl
+jit_p.impl = lambda *args, jaxpr, name, **_: run_program(jaxpr, args, name)
 jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 jit_p.effects_rule = lambda types, params: params["jaxpr"].effects
 jit_p.jvp = _jit_jvp
@@ -155,9 +155,9 @@ class Traced(NamedTuple):
 _programs = FunctionCaches()
 
 
-def record(fun: Callable, options: Options, call: Call) -> Traced:
+def record(fun: Callable, options: Options, call: Call, transformation: str = "jit") -> Traced:
     """The program of `fun` for arguments of these types; recorded once, unless it holds values of an outer trace."""
-    info = call_info("jit", fun, call)
+    info = call_info(transformation, fun, call)
     types = argument_types(call.leaves, info)
     key = (types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
     cache = _programs.of(fun)
@@ -180,6 +180,12 @@ def record(fun: Callable, options: Options, call: Call) -> Traced:
     if any([isinstance(c, Tracer) for c in traced.consts]):
         cache.pop(key, None)
     return traced
+
+
+def clear() -> None:
+    """Forget every recorded program, and with it what was compiled."""
+    _programs.clear()
+    _fast_cache.clear()
 
 
 # --- the transformation -------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,109 @@
+"""The small public functions around programs and values: make_jaxpr, eval_shape, device_put, block_until_ready and their like."""
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+from mini_jax.core.program import ClosedJaxpr, function_name
+from mini_jax.core.pytree import broadcast_prefix, tree_leaves, tree_map
+from mini_jax.core.state import named_scope, state
+from mini_jax.core.staging import without_staging
+from mini_jax.core.trace import Tracer
+from mini_jax.runtime import array, xla
+from mini_jax.transforms.arguments import keyable, resolve_positions
+from mini_jax.transforms.jit import Options, record, take_apart
+from mini_jax.transforms.stages import ShapeDtypeStruct
+
+_flatten = xla.registry.flatten
+
+
+def make_jaxpr(fun: Callable, static_argnums: int | Sequence[int] = (), axis_env: Sequence[tuple] | None = None,
+               return_shape: bool = False, abstracted_axes=None) -> Callable:
+    """The function that returns the program `fun` is for arguments like its own (arrays, numbers or ShapeDtypeStructs).
+
+    return_shape: also return the structure of the result. axis_env: named axes in scope, as (name, size) pairs.
+    """
+    if not callable(fun):
+        raise TypeError(f"make_jaxpr takes a function, got {fun!r:.200}")
+    from mini_jax.core.state import named_axes
+    fun = keyable(fun)
+    options = Options(*resolve_positions(fun, static_argnums, (), "static"))
+
+    def make(*args, **kwargs):
+        with named_axes(dict(axis_env or ())):
+            traced = record(fun, options, take_apart(fun, options, args, kwargs), "make_jaxpr")
+        closed = ClosedJaxpr(traced.jaxpr, traced.consts)
+        if not return_shape:
+            return closed
+        return closed, traced.out_tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in closed.out_avals])
+    make.__name__ = f"make_jaxpr({function_name(fun)})"
+    return make
+
+
+def eval_shape(fun: Callable, *args, **kwargs):
+    """The structure of fun(*args, **kwargs) with a ShapeDtypeStruct for each array, without computing anything."""
+    fun = keyable(fun)
+    traced = record(fun, Options(), take_apart(fun, Options(), args, kwargs), "eval_shape")
+    return traced.out_tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak_type) for t in traced.jaxpr.out_types])
+
+
+def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
+    """x, a pytree of arrays, on a device or sharding (or a tree of them that is a prefix of x).
+
+    None: NumPy arrays and numbers go to the default device, arrays stay where they are. Inside traced functions it is the identity
+    on traced values.
+    """
+    leaves, tree = _flatten(x)
+    places = [device] * len(leaves) if device is None or not isinstance(device, (tuple, list, dict)) else \
+        broadcast_prefix(device, tree, lambda d: d is None, "device_put device")
+    return tree.unflatten([leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
+
+
+def device_get(x):
+    """x, a pytree of arrays, as NumPy arrays on the host."""
+    leaves, tree = _flatten(x)
+    for leaf in leaves:
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return tree.unflatten([array.device_get(leaf) for leaf in leaves])
+
+
+def block_until_ready(x):
+    """x, a pytree, when all its arrays have been computed."""
+    for leaf in tree_leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+def ensure_compile_time_eval():
+    """A context in which operations on concrete values run at once, even while a function is being recorded."""
+    return without_staging()
+
+
+def named_call(fun: Callable, *, name: str | None = None) -> Callable:
+    """`fun`, whose operations carry its name (or `name`) in their name stack."""
+    label = name or function_name(fun)
+
+    @functools.wraps(fun)
+    def named(*args, **kwargs):
+        with named_scope(label):
+            return fun(*args, **kwargs)
+    return named
+
+
+def clear_caches() -> None:
+    """Forget every recorded and compiled program."""
+    from mini_jax.transforms import jit
+    jit.clear()
+
+
+def live_arrays(platform: str | None = None) -> list:
+    """All arrays alive on the devices of a platform."""
+    return xla.client(platform).live_arrays()
+
+
+def effects_barrier() -> None:
+    """Wait until every program started so far has finished, its effects included."""
+    for device in xla.client().local_devices():
+        device.synchronize_all_activity()

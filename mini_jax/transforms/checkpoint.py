@@ -1,0 +1,186 @@
+"""checkpoint: save less for the backward pass and compute it again there (Griewank 1992; "rematerialization")."""
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+from lowering.emit import lowers
+from lowering.rules.identities import barrier
+from mini_jax.core.linear import Zero
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import Jaxpr, Literal, Var, dce, function_name, memoized
+from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.lax.identities import name_p
+from mini_jax.runtime import dispatch, xla
+from mini_jax.transforms.arguments import keyable, resolve_positions
+from mini_jax.transforms.jit import Options, jit_p, record, run_program, take_apart
+from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.linearize import linearize_jaxpr, transpose_call
+from mini_jax.transforms.vmap import batch_call
+
+remat_p = Primitive("checkpoint", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+
+
+def _impl(*args, jaxpr, **_):
+    return run_program(jaxpr, args, name="checkpoint")
+
+
+def _jvp(primals, tangents, *, jaxpr, **params):
+    nonzero = tuple([type(t) is not Zero for t in tangents])
+    program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
+    results = remat_p.bind(*consts, *primals, *[t for t in tangents if type(t) is not Zero], jaxpr=program, **params)
+    outs, outs_dot = results[:len(jaxpr.outvars)], iter(results[len(jaxpr.outvars):])
+    return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
+
+
+def _linearize(primals, nonzero, *, jaxpr, policy, **params):
+    """Only inputs, and what the policy saves, are residuals; the linear program computes the rest again from them."""
+    primal, replay, consts, linear_consts, saved, out_nonzero = _split(jaxpr, tuple(nonzero), policy)
+    results = remat_p.bind(*consts, *primals, jaxpr=primal, policy=policy, **params)
+    outs, kept = results[:len(jaxpr.outvars)], results[len(jaxpr.outvars):]
+
+    def linear(*tangents):
+        if not replay.outvars:
+            return []
+        return remat_p.bind(*linear_consts, *primals, *kept, *tangents, jaxpr=replay, policy=policy, **{**params, "differentiated": True})
+    return outs, out_nonzero, linear
+
+
+@memoized
+def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
+    """(program of outputs and saved values; program (inputs, saved, tangents) -> tangents; constants of each; …)."""
+    if policy is not None:
+        jaxpr = _flattened(jaxpr)
+    parts = linearize_jaxpr(jaxpr, nonzero)
+    count = len(jaxpr.outvars)
+    primal = parts.primal
+    saveable = [] if policy is None else [v for eqn in primal.eqns for v in eqn.outvars
+                                          if policy(eqn.primitive, *eqn.in_types, **eqn.params)]
+    inputs = primal.invars[len(parts.consts):]
+    # Replay: the primal program, with saved values given, and then the linear program on the residuals it yields.
+    names: dict[Any, Any] = {var: inputs[i] if where == "in" else primal.outvars[i]
+                             for var, (where, i) in zip(parts.linear.invars, parts.sources)}
+    linear_eqns = [eqn.replace(invars=[names.get(v, v) if type(v) is Var else v for v in eqn.invars]) for eqn in parts.linear.eqns]
+    tangents = parts.linear.invars[len(parts.sources):]
+    outvars = [names.get(v, v) if type(v) is Var else v for v in parts.linear.outvars]
+    given = set(saveable)
+    replay = dce(Jaxpr((), [*primal.invars, *saveable, *tangents],
+                       [eqn for eqn in primal.eqns if not (set(eqn.outvars) <= given) and not eqn.effects] + linear_eqns, outvars, info=jaxpr.info))
+    read = {v for eqn in replay.eqns for v in eqn.invars if type(v) is Var} | {v for v in replay.outvars if type(v) is Var}
+    saved = [v for v in saveable if v in read]
+    replay = replay.replace(invars=[*primal.invars, *saved, *tangents])
+    forward = dce(primal.replace(outvars=[*primal.outvars[:count], *saved]))
+    return forward, replay, parts.consts, parts.consts, saved, parts.out_nonzero
+
+
+@memoized
+def _flattened(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with its calls written out, so that a policy sees every operation."""
+    def run(jaxpr, *args):
+        env = dict(zip(jaxpr.invars, args))
+        for eqn in jaxpr.eqns:
+            values = [v.val if type(v) is Literal else env[v] for v in eqn.invars]
+            out = run(eqn.params["jaxpr"], *values) if eqn.primitive is jit_p else eqn.primitive.bind(*values, **eqn.params)
+            env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out]))
+        return [v.val if type(v) is Literal else env[v] for v in jaxpr.outvars]
+    program, consts = stage(lambda *args: run(jaxpr, *args), jaxpr.in_types, jaxpr.info)
+    assert not consts, "a closed program has no constants"
+    return program
+
+
+remat_p.impl = _impl
+remat_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
+remat_p.effects_rule = lambda types, params: params["jaxpr"].effects
+remat_p.jvp, remat_p.linearize = _jvp, _linearize
+remat_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(remat_p, cts, args, jaxpr, params)
+remat_p.batch = lambda axis, args, dims, *, jaxpr, **params: batch_call(remat_p, axis, args, dims, jaxpr, params)
+
+
+@lowers(remat_p)
+def _lower(e, eqn, *operands):
+    jaxpr = eqn.params["jaxpr"]
+    if eqn.params["differentiated"] and eqn.params["prevent_cse"]:    # else XLA would find the forward pass's values again
+        operands = barrier(e, operands, [t.mlir for t in jaxpr.in_types])
+    return e.call(jaxpr, operands, "checkpoint")
+
+
+def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy: Callable | None = None,
+               static_argnums: int | Sequence[int] = (), concrete: bool = False) -> Callable:
+    """`fun`, of which differentiation saves only the inputs, and computes the rest again in the backward pass.
+
+    policy: which intermediate values are saved all the same, see `checkpoint_policies`.
+    prevent_cse: keep XLA from merging the recomputation with the forward pass (not needed inside scan).
+    static_argnums: arguments that are Python values inside.
+    """
+    if fun is None:
+        return lambda fun: checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+    if concrete:
+        raise NotImplementedError("checkpoint(concrete=True) is no longer possible; mark Python values with static_argnums")
+    fun = keyable(fun)
+    options = Options(*resolve_positions(fun, static_argnums, (), "static"))
+
+    def checkpointed(*args, **kwargs):
+        if dispatch.disabled():
+            return fun(*args, **kwargs)
+        call = take_apart(fun, options, args, kwargs)
+        traced = record(fun, options, call, "checkpoint")
+        outs = remat_p.bind(*traced.consts, *call.leaves, jaxpr=traced.callee, policy=policy, prevent_cse=prevent_cse, differentiated=False)
+        return traced.out_tree.unflatten(outs)
+    return functools.update_wrapper(checkpointed, fun, updated=())
+
+
+remat = checkpoint
+
+
+class _Policies:
+    """What checkpoint may save: each policy is a function (primitive, *types, **params) -> bool."""
+
+    @staticmethod
+    def everything_saveable(primitive, *_, **__):
+        """Save all: as without checkpoint."""
+        return True
+
+    @staticmethod
+    def nothing_saveable(primitive, *_, **__):
+        """Save inputs only."""
+        return False
+
+    @staticmethod
+    def dots_saveable(primitive, *_, **__):
+        """Save the results of matrix products."""
+        return primitive.name == "dot_general"
+
+    checkpoint_dots = dots_saveable
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(primitive, *_, **params):
+        """Save the results of matrix products without batch dimensions."""
+        return primitive.name == "dot_general" and not params["dimension_numbers"][1][0]
+
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str):
+        """Save the values that checkpoint_name gave one of these names."""
+        wanted = frozenset(names)
+        return lambda primitive, *_, **params: primitive is name_p and params["name"] in wanted
+
+    @staticmethod
+    def save_any_names_but_these(*names: str):
+        """Save the values that have names, except these."""
+        unwanted = frozenset(names)
+        return lambda primitive, *_, **params: primitive is name_p and params["name"] not in unwanted
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str):
+        """Save all but the values of these names."""
+        unwanted = frozenset(names)
+        return lambda primitive, *_, **params: primitive is not name_p or params["name"] not in unwanted
+
+    @staticmethod
+    def save_from_both_policies(first: Callable, second: Callable):
+        """Save what either policy saves."""
+        return lambda primitive, *types, **params: first(primitive, *types, **params) or second(primitive, *types, **params)
+
+
+checkpoint_policies = _Policies()

@@ -1,0 +1,478 @@
+"""custom_jvp and custom_vjp: functions whose derivatives the user writes.
+
+Both are primitives that hold functions: `fun` runs when nothing is differentiated, and the user's rule takes its place when
+something is. Staging records `fun` as a program; the rules stay Python functions, run when a derivative is asked for.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from lowering.emit import lowers
+from mini_jax.core import dtypes
+from mini_jax.core.linear import Accumulator, Zero
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
+from mini_jax.core.pytree import tree_leaves
+from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.trace import typeof
+from mini_jax.lax import shapes
+from mini_jax.runtime import xla
+from mini_jax.transforms.arguments import signature_of
+from mini_jax.transforms.vmap import batch_flat, move_batch
+
+_flatten = xla.registry.flatten
+
+
+def zeros(aval):
+    """The zero tangent of this type as a value."""
+    if aval.dtype == dtypes.float0:
+        return np.zeros(aval.shape, dtypes.float0)
+    return shapes.broadcast_in_dim(np.zeros((), aval.dtype)[()], aval.shape, ())
+
+
+def _run(call, args: Sequence) -> list:
+    """Run what is either a function of flat values or a program."""
+    return eval_jaxpr(call, (), *args) if type(call) is Jaxpr else list(call(*args))
+
+
+def _recorded(call, args: Sequence, types: Sequence) -> tuple[Jaxpr, list]:
+    """A call as a program, with the values of its constants, which become leading arguments."""
+    if type(call) is Jaxpr:
+        return call, []
+    jaxpr, consts = stage(lambda *xs: _run(call, xs), types, ProgramInfo("custom derivative", call))
+    return jaxpr.hoisted(), consts
+
+
+def _skip(count: int, rule: Callable, groups: int) -> Callable:
+    """`rule`, which takes `groups` equally long groups of arguments, given groups with `count` more in front (constants)."""
+    if count == 0:
+        return rule
+
+    def skipping(*args):
+        size = len(args) // groups
+        return rule(*[a for g in range(groups) for a in args[g * size + count:(g + 1) * size]])
+    return skipping
+
+
+def _batched(call, axis, dims: Sequence) -> Callable:
+    """A call on a batch, every result batched at dimension 0."""
+    def batched(*args):
+        outs, out_dims = batch_flat(lambda *xs: _run(call, xs), axis, args, dims)
+        return [out if type(out) is Zero else move_batch(out, axis.size, d, 0) for out, d in zip(outs, out_dims)]
+    return batched
+
+
+# --- custom_jvp ---------------------------------------------------------------------------------------------------------------------
+
+custom_jvp_call_p = Primitive("custom_jvp_call", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+
+
+def _jvp_call_jvp(primals, tangents, *, call, jvp):
+    outs = jvp(*primals, *tangents)
+    half = len(outs) // 2
+    return outs[:half], outs[half:]
+
+
+def _jvp_call_batch(axis, args, dims, *, call, jvp):
+    def batched_jvp(*flat):
+        tangents = flat[len(args):]
+        live = [i for i, t in enumerate(tangents) if type(t) is not Zero]
+
+        def run(*xs):
+            given = dict(zip(live, xs[len(args):]))
+            return jvp(*xs[:len(args)], *[given.get(i) if i in given else Zero(t.aval) for i, t in enumerate(tangents)])
+        outs, out_dims = _collect_zeros(run, axis, [*flat[:len(args)], *[tangents[i] for i in live]], [*dims, *[dims[i] for i in live]])
+        return [out if type(out) is Zero else move_batch(out, axis.size, d, 0) for out, d in zip(outs, out_dims)]
+    outs = custom_jvp_call_p.bind(*args, call=_batched(call, axis, dims), jvp=batched_jvp)
+    return outs, [0] * len(outs)
+
+
+def _collect_zeros(run, axis, args, dims):
+    """batch_flat of a function that may return Zeros, whose types are then those of the batch."""
+    zeros: dict[int, Zero] = {}
+
+    def without(*xs):
+        zeros.clear()
+        outs = run(*xs)
+        zeros.update({i: out for i, out in enumerate(outs) if type(out) is Zero})
+        count.append(len(outs))
+        return [out for out in outs if type(out) is not Zero]
+    count: list[int] = []
+    outs, out_dims = batch_flat(without, axis, args, dims)
+    outs, out_dims = iter(outs), iter(out_dims)
+    pairs = [(Zero(zeros[i].aval.update(shape=(axis.size, *zeros[i].aval.shape))), 0) if i in zeros else (next(outs), next(out_dims))
+             for i in range(count[-1])]
+    return [out for out, _ in pairs], [d for _, d in pairs]
+
+
+def _jvp_call_stage(trace, args, params):
+    types = [trace.atom(a).aval for a in args]
+    jaxpr, consts = _recorded(params["call"], args, types)
+    return trace.record(custom_jvp_call_p, (*consts, *args), {"call": jaxpr, "jvp": _skip(len(consts), params["jvp"], 2)})
+
+
+custom_jvp_call_p.impl = lambda *args, call, jvp: _run(call, args)
+custom_jvp_call_p.type_rule = lambda *types, call, jvp: call.out_types
+custom_jvp_call_p.jvp, custom_jvp_call_p.batch, custom_jvp_call_p.stage = _jvp_call_jvp, _jvp_call_batch, _jvp_call_stage
+custom_jvp_call_p.effects_rule = lambda types, params: params["call"].effects
+
+
+@lowers(custom_jvp_call_p)
+def _lower_custom_jvp(e, eqn, *operands):
+    return e.inline(eqn.params["call"], operands)
+
+
+def _bound(fun: Callable, args: tuple, kwargs: dict) -> tuple:
+    """All arguments as positional ones, defaults filled in."""
+    if not kwargs and (code := getattr(fun, "__code__", None)) is not None and code.co_argcount == len(args) and not code.co_kwonlyargcount:
+        return args
+    signature = signature_of(fun)
+    if signature is None:
+        return args
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"{function_name(fun)}: keyword-only arguments {sorted(bound.kwargs)} can't be given to a function with custom derivatives")
+    return bound.args
+
+
+def _nondiff(fun: Callable, argnums, argnames) -> tuple[int, ...]:
+    numbers = list((argnums,) if isinstance(argnums, int) else argnums)
+    names = list(inspect.signature(fun).parameters) if argnames else []
+    for name in (argnames,) if isinstance(argnames, str) else argnames:
+        if name not in names:
+            raise ValueError(f"nondiff_argnames: {function_name(fun)} has no argument {name!r}")
+        numbers.append(names.index(name))
+    return tuple(sorted(set(numbers)))
+
+
+class _Custom:
+    """What both kinds share: the function, which arguments are not differentiated, and how a call is taken apart."""
+
+    def __init__(self, fun: Callable, nondiff_argnums: Sequence[int] | int = (), nondiff_argnames: Sequence[str] | str = ()):
+        if not callable(fun):
+            raise TypeError(f"{type(self).__name__} takes a function, got {fun!r:.200}")
+        self.fun = fun
+        self.nondiff_argnums = _nondiff(fun, nondiff_argnums, nondiff_argnames)
+        functools.update_wrapper(self, fun, updated=())
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+    def _split(self, args: tuple):
+        """(non-differentiated arguments, leaves of the others, their structure, function to put both together)."""
+        nondiff = self.nondiff_argnums
+        leaves, tree = _flatten([a for i, a in enumerate(args) if i not in nondiff])
+        fixed = {i: args[i] for i in nondiff if i < len(args)}
+
+        def together(flat):
+            free = iter(tree.unflatten(flat))
+            return [fixed[i] if i in fixed else next(free) for i in range(len(args))]
+        return [args[i] for i in nondiff if i < len(args)], leaves, tree, together
+
+    def _missing(self, method: str):
+        return AttributeError(f"no derivative rule is defined for {type(self).__name__} function {function_name(self.fun)}: define one with {method}")
+
+
+class custom_jvp(_Custom):
+    """A function with a jvp rule of the user's: `f.defjvp(rule)`, where rule(primals, tangents) -> (value, tangent).
+
+    nondiff_argnums: arguments that are passed to the rule first, as they are, and have no tangents.
+    Both modes of differentiation use the rule; in reverse mode it is transposed, so it must be linear in the tangents.
+    """
+
+    def __init__(self, fun, nondiff_argnums=(), nondiff_argnames=()):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.jvp, self.symbolic_zeros = None, False
+
+    def defjvp(self, jvp: Callable, symbolic_zeros: bool = False) -> Callable:
+        """Set the rule (usable as a decorator). symbolic_zeros: tangents that are zero come as objects with shape and dtype."""
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable | None) -> None:
+        """One rule for each argument: jvp(tangent, value, *args); None for an argument whose tangents don't count."""
+        if self.nondiff_argnums:
+            raise TypeError("defjvps does not go with nondiff_argnums; use defjvp")
+
+        def rule(primals, tangents):
+            value = self(*primals)
+            terms = [jvp(t, value, *primals) for t, jvp in zip(tangents, jvps) if jvp is not None]
+            if not terms:
+                return value, xla.registry.flatten(value)[1].unflatten([zeros(typeof(v).tangent()) for v in tree_leaves(value)])
+            total, tree = _flatten(terms[0])
+            for term in terms[1:]:
+                total = [shapes.add_any(a, b) for a, b in zip(total, _flatten(term)[0])]
+            return value, tree.unflatten(total)
+        self.defjvp(rule)
+
+    def __call__(self, *args, **kwargs):
+        if self.jvp is None:
+            raise self._missing("defjvp")
+        nondiff, leaves, tree, together = self._split(_bound(self.fun, args, kwargs))
+        name, out_tree = function_name(self.fun), None
+
+        def call(*flat):
+            nonlocal out_tree
+            outs, out_tree = _flatten(self.fun(*together(flat)))
+            return outs
+
+        def jvp(*flat):
+            nonlocal out_tree
+            primals, tangents = flat[:len(leaves)], flat[len(leaves):]
+            if not self.symbolic_zeros:
+                tangents = [zeros(t.aval) if type(t) is Zero else t for t in tangents]
+            result = self.jvp(*nondiff, tuple(tree.unflatten(primals)), tuple(tree.unflatten(tangents)))
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
+                raise TypeError(f"the jvp rule of {name} must return a pair (value, tangent), got {result!r:.200}")
+            outs, value_tree = _flatten(result[0])
+            outs_dot, tangent_tree = _flatten(result[1])
+            if value_tree != tangent_tree:
+                raise TypeError(f"the jvp rule of {name} returned a value and a tangent of different structure: {value_tree} and {tangent_tree}")
+            if out_tree is None:
+                out_tree = value_tree
+            return [*outs, *[_checked_tangent(t, out, name) for out, t in zip(outs, outs_dot)]]
+        outs = custom_jvp_call_p.bind(*leaves, call=call, jvp=jvp)
+        return out_tree.unflatten(outs)
+
+
+def _checked_tangent(tangent, primal, name: str):
+    want = typeof(primal).tangent()
+    if type(tangent) is Zero or want.dtype == dtypes.float0:
+        return Zero(want)
+    have = typeof(tangent)
+    if have.shape != want.shape or have.dtype != want.dtype:
+        if have.shape == want.shape and have.weak_type:
+            return shapes.convert_element_type(tangent, want.dtype)
+        raise TypeError(f"the jvp rule of {name} must return tangents of the types of its values: got {have} for a value of type {typeof(primal)}")
+    return tangent
+
+
+# --- custom_vjp ----------------------------------------------------------------------------------------------------------------------
+
+custom_vjp_call_p = Primitive("custom_vjp_call", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+custom_lin_p = Primitive("custom_lin", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+
+
+def _vjp_call_jvp(primals, tangents, *, call, fwd, bwd, name):
+    raise TypeError(f"{name} has a custom_vjp rule, which gives its derivative in reverse mode only: jvp, jacfwd and linearize's forward "
+                    "evaluation are not possible. Use grad, vjp or jacrev, or define the derivative with custom_jvp.")
+
+
+def _vjp_call_linearize(primals, nonzero, *, call, fwd, bwd, name):
+    """The forward rule runs now; the backward rule waits in the linear program."""
+    outs, residuals, _ = fwd(nonzero, *primals)
+    out_types = [typeof(out).tangent() for out in outs]
+    live = tuple([t.dtype != dtypes.float0 for t in out_types])
+    in_types = [typeof(p) for p in primals]
+
+    def linear(*tangents):
+        results = custom_lin_p.bind(*residuals, *tangents, bwd=bwd, count=len(residuals), nonzero=tuple(nonzero),
+                                    in_types=tuple(in_types), out_types=tuple(out_types), name=name)
+        return [r for r, t in zip(results, live) if t]
+    return outs, live, linear
+
+
+def _lin_transpose(cts, *args, bwd, count, nonzero, in_types, out_types, name):
+    residuals, linear = args[:count], iter(args[count:])
+    results = bwd(*residuals, *[Zero(t) if type(ct) is Zero else ct for ct, t in zip(cts, out_types)])
+    for ct, live in zip(results, nonzero):
+        if live and isinstance(arg := next(linear), Accumulator):
+            arg.add(ct)
+
+
+def _lin_forward(*args, name, **_):
+    raise TypeError(f"{name} has a custom_vjp rule, so its linearization can only be transposed (vjp, grad), not applied to tangents")
+
+
+custom_lin_p.impl = _lin_forward
+custom_lin_p.type_rule = lambda *types, out_types, **_: list(out_types)
+custom_lin_p.transpose = _lin_transpose
+
+
+@lowers(custom_lin_p)
+def _lower_lin(e, eqn, *operands):
+    _lin_forward(**eqn.params)
+
+
+def _vjp_call_batch(axis, args, dims, *, call, fwd, bwd, name):
+    in_types = [typeof(a) for a in args]
+
+    def batched_fwd(nonzero, *xs):
+        count = 0
+
+        def run(*examples):
+            nonlocal count
+            outs, residuals, _ = fwd(nonzero, *examples)
+            count = len(outs)
+            return [*outs, *residuals]
+        flat = _batched(run, axis, dims)(*xs)
+        return flat[:count], flat[count:], None
+
+    def batched_bwd(*flat):
+        live = [i for i, x in enumerate(flat) if type(x) is not Zero]
+
+        def run(*xs):
+            given = dict(zip(live, xs))
+            return bwd(*[given[i] if i in given else Zero(_example(x.aval)) for i, x in enumerate(flat)])
+        outs, out_dims = _collect_zeros(run, axis, [flat[i] for i in live], [0] * len(live))
+        return [_to_input(ct, d, dim, axis, t) for ct, d, dim, t in zip(outs, out_dims, dims, in_types)]
+    outs = custom_vjp_call_p.bind(*args, call=_batched(call, axis, dims), fwd=batched_fwd, bwd=batched_bwd, name=name)
+    return outs, [0] * len(outs)
+
+
+def _example(aval):
+    return aval.update(shape=aval.shape[1:])
+
+
+def _to_input(ct, have, dim, axis, type_):
+    """The cotangent of a batched input at its batch dimension; of one that all examples share, the sum."""
+    if type(ct) is Zero:
+        return Zero(type_.tangent())
+    if typeof(ct).dtype == dtypes.float0:
+        return Zero(type_.tangent())
+    if dim is not None:
+        return move_batch(ct, axis.size, have, dim)
+    return shapes.reduce_sum(move_batch(ct, axis.size, have, 0), (0,))
+
+
+def _vjp_call_stage(trace, args, params):
+    types = [trace.atom(a).aval for a in args]
+    jaxpr, consts = _recorded(params["call"], args, types)
+    fwd, bwd, count = params["fwd"], params["bwd"], len(consts)
+    if count:
+        const_types = [typeof(c).tangent() for c in consts]
+        inner_fwd, inner_bwd = fwd, bwd
+        fwd = lambda nonzero, *xs: inner_fwd(nonzero[count:], *xs[count:])
+        bwd = lambda *xs: [*map(Zero, const_types), *inner_bwd(*xs)]
+    return trace.record(custom_vjp_call_p, (*consts, *args), {"call": jaxpr, "fwd": fwd, "bwd": bwd, "name": params["name"]})
+
+
+custom_vjp_call_p.impl = lambda *args, call, **_: _run(call, args)
+custom_vjp_call_p.type_rule = lambda *types, call, **_: call.out_types
+custom_vjp_call_p.jvp, custom_vjp_call_p.linearize = _vjp_call_jvp, _vjp_call_linearize
+custom_vjp_call_p.batch, custom_vjp_call_p.stage = _vjp_call_batch, _vjp_call_stage
+custom_vjp_call_p.effects_rule = lambda types, params: params["call"].effects
+
+
+@lowers(custom_vjp_call_p)
+def _lower_custom_vjp(e, eqn, *operands):
+    return e.inline(eqn.params["call"], operands)
+
+
+class CustomVJPPrimal:
+    """With symbolic_zeros, what a forward rule receives for each argument: its value and whether it is differentiated."""
+    __slots__ = ("value", "perturbed")
+
+    def __init__(self, value, perturbed: bool):
+        self.value, self.perturbed = value, perturbed
+
+
+class custom_vjp(_Custom):
+    """A function with a reverse-mode rule of the user's: `f.defvjp(fwd, bwd)`.
+
+    fwd(*args) -> (value, residuals); bwd(residuals, cotangent of the value) -> tuple of cotangents, one for each argument
+    (None for zero). nondiff_argnums: arguments that have no cotangents; bwd receives them first, fwd in their places.
+    """
+
+    def __init__(self, fun, nondiff_argnums=(), nondiff_argnames=()):
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
+        self.fwd = self.bwd = None
+        self.symbolic_zeros = False
+
+    def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+        """Set the rules. symbolic_zeros: fwd gets CustomVJPPrimal objects and bwd zero cotangents as objects with shape and dtype."""
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def __call__(self, *args, **kwargs):
+        if self.fwd is None:
+            raise self._missing("defvjp")
+        args = _bound(self.fun, args, kwargs)
+        nondiff, leaves, tree, together = self._split(args)
+        name, out_tree, residual_tree = function_name(self.fun), None, None
+
+        def call(*flat):
+            nonlocal out_tree
+            outs, out_tree = _flatten(self.fun(*together(flat)))
+            return outs
+
+        def fwd(nonzero, *flat):
+            nonlocal out_tree, residual_tree
+            given = [CustomVJPPrimal(x, live) for x, live in zip(flat, nonzero)] if self.symbolic_zeros else flat
+            result = self.fwd(*together(given))
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
+                raise TypeError(f"the forward rule of {name} must return a pair (value, residuals), got {result!r:.200}")
+            outs, value_tree = _flatten(result[0])
+            if out_tree is None:
+                out_tree = value_tree
+            elif out_tree != value_tree:
+                raise TypeError(f"the forward rule of {name} must return a value of the structure that {name} returns, {out_tree}, got {value_tree}")
+            residuals, residual_tree = _flatten(result[1])
+            return outs, residuals, residual_tree
+
+        def bwd(*flat):
+            residuals, cts = flat[:residual_tree.num_leaves], flat[residual_tree.num_leaves:]
+            if not self.symbolic_zeros:
+                cts = [zeros(ct.aval) if type(ct) is Zero else ct for ct in cts]
+            result = self.bwd(*nondiff, residual_tree.unflatten(residuals), out_tree.unflatten(cts))
+            return _checked_cotangents(result, tree, leaves_types, name)
+        leaves_types = [typeof(leaf) for leaf in leaves]
+        outs = custom_vjp_call_p.bind(*leaves, call=call, fwd=fwd, bwd=bwd, name=name)
+        return out_tree.unflatten(outs)
+
+
+def _checked_cotangents(result, tree, types: Sequence, name: str) -> list:
+    """The backward rule's results, flat; None stands for zero of a whole argument or leaf."""
+    children = tree.children()
+    if not isinstance(result, (tuple, list)) or len(result) != len(children):
+        raise TypeError(f"the backward rule of {name} must return a tuple of {len(children)} cotangents, one for each differentiated argument, "
+                        f"got {result!r:.200}")
+    flat: list[Any] = []
+    for position, (ct, child) in enumerate(zip(result, children)):
+        if ct is None:
+            flat += [None] * child.num_leaves
+            continue
+        leaves, found = xla.registry.flatten(ct, lambda x: x is None)
+        if found != child and len(leaves) == child.num_leaves and all(x is not None for x in leaves) or len(leaves) != child.num_leaves:
+            raise TypeError(f"the backward rule of {name} returned a cotangent of structure {found} for argument {position}, of structure {child}")
+        flat += leaves
+    return [_checked_cotangent(ct, t, i, name) for i, (ct, t) in enumerate(zip(flat, types))]
+
+
+def _checked_cotangent(ct, type_, position: int, name: str):
+    want = type_.tangent()
+    if ct is None or type(ct) is Zero or want.dtype == dtypes.float0:
+        return Zero(want)
+    have = typeof(ct)
+    if have.dtype == dtypes.float0:
+        return Zero(want)
+    if have.shape != want.shape:
+        raise ValueError(f"the backward rule of {name} returned a cotangent of type {have} for an input of type {type_} (input leaf {position})")
+    if have.dtype != want.dtype:
+        return shapes.convert_element_type(ct, want.dtype)
+    return ct
+
+
+def closure_convert(fun: Callable, *example_args):
+    """(g, hoisted): g(*args, *hoisted) is fun(*args), with the traced values that fun captured as explicit arguments."""
+    leaves, tree = _flatten(example_args)
+    out_tree = None
+
+    def flat(*xs):
+        nonlocal out_tree
+        outs, out_tree = _flatten(fun(*tree.unflatten(xs)))
+        return outs
+    jaxpr, consts = stage(flat, [typeof(leaf) for leaf in leaves], ProgramInfo("closure_convert", fun))
+    moved = [i for i, c in enumerate(consts) if hasattr(c, "_trace") and dtypes.is_inexact(typeof(c).dtype)]
+
+    def converted(*args):
+        given, hoisted = args[:len(args) - len(moved)], args[len(args) - len(moved):]
+        values = list(consts)
+        for i, value in zip(moved, hoisted):
+            values[i] = value
+        return out_tree.unflatten(eval_jaxpr(jaxpr, values, *_flatten(given)[0]))
+    return converted, [consts[i] for i in moved]
