@@ -32,7 +32,7 @@ def _add_any(e, eqn, x, y):
 def _convert(e, eqn, x):
     aval, dtype = eqn.invars[0].aval, eqn.params["new_dtype"]
     if dtypes.is_complex(aval.dtype) and not dtypes.is_complex(dtype) and dtype != dtypes.bool_:
-        real = aval.update(dtype=dtypes.real_dtype(aval.dtype))
+        real = aval.update(dtype=dtypes.to_real(aval.dtype))
         x, aval = e.emit(f"stablehlo.real {x} : ({aval.mlir}) -> {real.mlir}"), real
     if dtype == dtypes.bool_ and aval.dtype != dtypes.bool_:        # a conversion to i1 would keep the lowest bit only
         kind = "FLOAT" if dtypes.is_inexact(aval.dtype) else "SIGNED" if dtypes.is_signed(aval.dtype) else "UNSIGNED"

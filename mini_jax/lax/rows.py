@@ -4,8 +4,8 @@
     mul_p, mul = nary("mul", 2, NUMBERS, jvp=(lambda t, y, a, b: t * b, lambda t, y, a, b: a * t),
                                 transpose=(lambda ct, a, b: ct * b, lambda ct, a, b: a * ct))
 
-In a row `t` is the tangent of one operand (never a Zero), `y` the result, `ct` the cotangent of the result, and the
-operands follow. Operands have one shape, or are scalars, which stand for an array of equal entries.
+In a row `t` is the tangent of one operand (never a Zero; a row may return one), `y` the result, `ct` the cotangent of the
+result, and the operands follow. Operands have one shape, or are scalars, which stand for an array of equal entries.
 """
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def nary_type_rule(name: str, accepts: frozenset, result: Callable | None, same:
                 raise type_error(name, types, f"dtype {t.dtype} is not accepted; it takes {dtype_list(accepts)}")
             if t.dtype != first.dtype:
                 raise type_error(name, types, "operands must have one dtype (mini_jax.numpy functions promote)")
-        weak = all([t.weak_type for t in types])
-        return array_type(result_shape(name, types), first.dtype if result is None else result(first.dtype), weak)
+        dtype = first.dtype if result is None else result(first.dtype)
+        return array_type(result_shape(name, types), dtype, dtype != dtypes.bool_ and all([t.weak_type for t in types]))
     return rule
 
 
@@ -82,8 +82,9 @@ def nary_jvp(primitive: Primitive, partials: Sequence[Callable | None]) -> Calla
         total = None
         for partial, t in zip(partials, tangents):
             if partial is not None and type(t) is not Zero:
-                term = spread(partial(t, y, *primals, **params), y)
-                total = term if total is None else shapes.add_any(total, term)
+                term = partial(t, y, *primals, **params)
+                if type(term) is not Zero:
+                    total = spread(term, y) if total is None else shapes.add_any(total, spread(term, y))
         return y, Zero(typeof(y).tangent()) if total is None else total
     return rule
 

@@ -1,0 +1,204 @@
+"""How elementwise operations are written: most are one StableHLO or CHLO operation, named in a table."""
+from __future__ import annotations
+
+from lowering.emit import lower_via, lowers
+from mini_jax.core import dtypes
+from mini_jax.lax import bitcast, elementwise as ew, selection
+
+# --- one operation each ------------------------------------------------------------------------------------------------------
+# Operands and result have one type.
+_STABLEHLO = {
+    ew.neg_p: "negate", ew.add_p: "add", ew.sub_p: "subtract", ew.mul_p: "multiply", ew.div_p: "divide", ew.rem_p: "remainder",
+    ew.sqrt_p: "sqrt", ew.rsqrt_p: "rsqrt", ew.cbrt_p: "cbrt", ew.exp_p: "exponential", ew.expm1_p: "exponential_minus_one",
+    ew.log_p: "log", ew.log1p_p: "log_plus_one", ew.logistic_p: "logistic", ew.sin_p: "sine", ew.cos_p: "cosine", ew.tan_p: "tan",
+    ew.tanh_p: "tanh", ew.atan2_p: "atan2", ew.floor_p: "floor", ew.ceil_p: "ceil", ew.not_p: "not", ew.and_p: "and", ew.or_p: "or",
+    ew.xor_p: "xor", ew.shift_left_p: "shift_left", ew.shift_right_arithmetic_p: "shift_right_arithmetic",
+    ew.shift_right_logical_p: "shift_right_logical", ew.population_count_p: "popcnt", ew.clz_p: "count_leading_zeros",
+}
+_CHLO = {
+    ew.asin_p: "asin", ew.acos_p: "acos", ew.atan_p: "atan", ew.sinh_p: "sinh", ew.cosh_p: "cosh", ew.asinh_p: "asinh",
+    ew.acosh_p: "acosh", ew.atanh_p: "atanh", ew.nextafter_p: "next_after", ew.mulhi_p: "mulhi",
+}
+# The result's dtype is another one than the operand's.
+_OTHER_DTYPE = {ew.is_finite_p: "is_finite", ew.real_p: "real", ew.imag_p: "imag"}
+_COMPARISONS = {ew.eq_p: "EQ", ew.ne_p: "NE", ew.lt_p: "LT", ew.le_p: "LE", ew.gt_p: "GT", ew.ge_p: "GE",
+                ew.eq_to_p: "EQ", ew.lt_to_p: "LT", ew.le_to_p: "LE"}
+_TOTAL_ORDER = (ew.eq_to_p, ew.lt_to_p, ew.le_to_p)
+
+
+def spread(e, eqn, operands) -> list[str]:
+    """The operands at the shape of the result."""
+    shape = eqn.outvars[0].aval.shape
+    return [x if v.aval.shape == shape else e.spread(x, v, v.aval.update(shape=shape)) for x, v in zip(operands, eqn.invars)]
+
+
+@lowers(*_STABLEHLO)
+def _stablehlo(e, eqn, *operands):
+    operands = ", ".join(spread(e, eqn, operands))
+    accuracy = _accuracy(eqn.params["accuracy"]) if eqn.params else ""
+    return e.emit(f"stablehlo.{_STABLEHLO[eqn.primitive]} {operands}{accuracy} : {eqn.outvars[0].aval.mlir}")
+
+
+@lowers(*_CHLO)
+def _chlo(e, eqn, *operands):
+    out = eqn.outvars[0].aval.mlir
+    return e.emit(f"chlo.{_CHLO[eqn.primitive]} {', '.join(spread(e, eqn, operands))} : {', '.join([out] * len(operands))} -> {out}")
+
+
+@lowers(*_OTHER_DTYPE)
+def _other_dtype(e, eqn, x):
+    return e.emit(f"stablehlo.{_OTHER_DTYPE[eqn.primitive]} {x} : ({eqn.invars[0].aval.mlir}) -> {eqn.outvars[0].aval.mlir}")
+
+
+def _accuracy(accuracy) -> str:
+    """The attribute for an `accuracy` parameter."""
+    if accuracy is None or accuracy is ew.AccuracyMode.DEFAULT:
+        return ""
+    if isinstance(accuracy, ew.AccuracyMode):
+        text = f"mode = #stablehlo.result_accuracy_mode<{accuracy.name}>"
+    else:
+        bounds = [f"{name} = {value:e}" for name, value in (("atol", accuracy.atol), ("rtol", accuracy.rtol)) if value]
+        bounds += [f"ulps = {accuracy.ulps}"] if accuracy.ulps else []
+        text = ", ".join([*bounds, "mode = #stablehlo.result_accuracy_mode<TOLERANCE>"])
+    return f" {{result_accuracy = #stablehlo.result_accuracy<{text}>}}"
+
+
+# --- comparisons, choices ------------------------------------------------------------------------------------------------------
+
+def compare(e, direction: str, x: str, y: str, aval, total_order: bool = False) -> str:
+    """x `direction` y, both of type `aval`: an array of booleans."""
+    kind = ("TOTALORDER" if total_order else "FLOAT") if dtypes.is_inexact(aval.dtype) else "SIGNED" if dtypes.is_signed(aval.dtype) else "UNSIGNED"
+    return e.emit(f"stablehlo.compare {direction}, {x}, {y}, {kind} : ({aval.mlir}, {aval.mlir}) -> {aval.update(dtype=dtypes.bool_).mlir}")
+
+
+@lowers(*_COMPARISONS)
+def _comparison(e, eqn, x, y):
+    x, y = spread(e, eqn, (x, y))
+    aval = eqn.invars[0].aval.update(shape=eqn.outvars[0].aval.shape)
+    return compare(e, _COMPARISONS[eqn.primitive], x, y, aval, eqn.primitive in _TOTAL_ORDER)
+
+
+def _select(e, pred, pred_aval, on_true, on_false, out) -> str:
+    return e.emit(f"stablehlo.select {pred}, {on_true}, {on_false} : {pred_aval.mlir}, {out.mlir}")
+
+
+@lowers(selection.select_n_p)
+def _select_n(e, eqn, which, *cases):
+    out, choice = eqn.outvars[0].aval, eqn.invars[0].aval
+    cases = [e.spread(case, v, out) for case, v in zip(cases, eqn.invars[1:])]
+    if dtypes.is_bool(choice.dtype):
+        return cases[0] if len(cases) == 1 else _select(e, which, choice, cases[1], cases[0], out)
+
+    def pick(low, high):
+        """cases[which], which is known to lie in [low, high), by bisection."""
+        if high - low == 1:
+            return cases[low]
+        middle = (low + high) // 2
+        below = compare(e, "LT", which, e.constant(middle, choice), choice)
+        return _select(e, below, choice.update(dtype=dtypes.bool_), pick(low, middle), pick(middle, high), out)
+    return pick(0, len(cases))
+
+
+@lowers(selection.clamp_p)
+def _clamp(e, eqn, low, x, high):
+    out = eqn.outvars[0].aval
+    low, x, high = spread(e, eqn, (low, x, high))
+    return e.emit(f"stablehlo.clamp {low}, {x}, {high} : {out.mlir}")
+
+
+@lowers(ew.max_p, ew.min_p)
+def _extremum(e, eqn, x, y):
+    x, y = spread(e, eqn, (x, y))
+    out = eqn.outvars[0].aval
+    if not dtypes.is_complex(out.dtype):
+        return e.emit(f"stablehlo.{'maximum' if eqn.primitive is ew.max_p else 'minimum'} {x}, {y} : {out.mlir}")
+    return e.via(lambda x, y: [_lexicographic(ew.gt if eqn.primitive is ew.max_p else ew.lt, x, y)], [out, out], [x, y])[0]
+
+
+def _lexicographic(before, x, y):
+    """The one of two complex numbers whose real part, or else imaginary part, comes before the other's; NaN if either is."""
+    first = selection.select(ew.eq(ew.real(x), ew.real(y)), before(ew.imag(x), ew.imag(y)), before(ew.real(x), ew.real(y)))
+    return selection.select(ew.bitwise_or(ew.ne(x, x), ew.bitwise_and(first, ew.eq(y, y))), x, y)
+
+
+# --- operations with parameters, and those whose spelling depends on the dtype ------------------------------------------------------
+
+@lowers(ew.round_p)
+def _round(e, eqn, x):
+    ties = "even" if eqn.params["rounding_method"] is ew.RoundingMethod.TO_NEAREST_EVEN else "afz"
+    return e.emit(f"stablehlo.round_nearest_{ties} {x} : {eqn.outvars[0].aval.mlir}")
+
+
+@lowers(ew.reduce_precision_p)
+def _reduce_precision(e, eqn, x):
+    bits = eqn.params
+    return e.emit(f"stablehlo.reduce_precision {x}, format = e{bits['exponent_bits']}m{bits['mantissa_bits']} : {eqn.outvars[0].aval.mlir}")
+
+
+@lowers(bitcast.bitcast_convert_type_p)
+def _bitcast(e, eqn, x):
+    have, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    return x if have.dtype == out.dtype else e.emit(f"stablehlo.bitcast_convert {x} : ({have.mlir}) -> {out.mlir}")
+
+
+@lowers(ew.abs_p)
+def _abs(e, eqn, x):
+    have, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    return e.emit(f"stablehlo.abs {x} : {out.mlir}" if have.dtype == out.dtype else f"stablehlo.abs {x} : ({have.mlir}) -> {out.mlir}")
+
+
+@lowers(ew.sign_p)
+def _sign(e, eqn, x):
+    out = eqn.outvars[0].aval
+    if not dtypes.is_unsigned(out.dtype):
+        return e.emit(f"stablehlo.sign {x} : {out.mlir}")
+    zero = e.constant(0, out)
+    return _select(e, compare(e, "EQ", x, zero, out), out.update(dtype=dtypes.bool_), zero, e.constant(1, out), out)
+
+
+@lowers(ew.square_p)
+def _square(e, eqn, x):
+    out = eqn.outvars[0].aval
+    if dtypes.is_complex(out.dtype):
+        return e.emit(f"chlo.square {x} : {out.mlir} -> {out.mlir}")
+    return e.emit(f"stablehlo.multiply {x}, {x} : {out.mlir}")
+
+
+@lowers(ew.integer_pow_p)
+def _integer_pow(e, eqn, x):
+    """By repeated squaring: x¹³ = x · x⁴ · x⁸."""
+    out, power, n = eqn.outvars[0].aval, None, abs(eqn.params["y"])
+    while n:
+        if n & 1:
+            power = x if power is None else e.emit(f"stablehlo.multiply {power}, {x} : {out.mlir}")
+        n >>= 1
+        if n:
+            x = e.emit(f"stablehlo.multiply {x}, {x} : {out.mlir}")
+    if power is None:
+        return e.constant(1, out)
+    return power if eqn.params["y"] > 0 else e.emit(f"stablehlo.divide {e.constant(1, out)}, {power} : {out.mlir}")
+
+
+@lowers(ew.pow_p)
+def _pow(e, eqn, x, y):
+    out = eqn.outvars[0].aval
+    x, y = spread(e, eqn, (x, y))
+    y = e.convert(y, eqn.invars[1].aval.update(shape=out.shape), out.dtype)
+    return e.emit(f"stablehlo.power {x}, {y} : {out.mlir}")
+
+
+@lowers(ew.exp2_p)
+def _exp2(e, eqn, x):
+    out = eqn.outvars[0].aval
+    scaled = e.emit(f"stablehlo.multiply {e.constant(0.6931471805599453, out)}, {x} : {out.mlir}")
+    accuracy = _accuracy(eqn.params["accuracy"]) if eqn.params else ""
+    return e.emit(f"stablehlo.exponential {scaled}{accuracy} : {out.mlir}")
+
+
+@lowers(ew.complex_p)
+def _complex(e, eqn, x, y):
+    x, y = spread(e, eqn, (x, y))
+    return e.emit(f"stablehlo.complex {x}, {y} : {eqn.outvars[0].aval.mlir}")
+
+
+lower_via(ew.conj_p, lambda x: ew.complex(ew.real(x), ew.neg(ew.imag(x))))

@@ -1,0 +1,127 @@
+"""Functions of elementwise primitives: from a row to the primitive and the public function that applies it.
+
+    sin_p, sin = unary("sin", FLOATS | COMPLEX, "sin x, x in radians", jvp=lambda t, y, x: t * cos(x))
+
+A Python scalar becomes a scalar of the other operands' dtype where Python itself would convert (int → float → complex);
+all else is left to the primitive's type rule, which raises.
+"""
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any, Callable, Sequence
+
+from mini_jax.core import dtypes
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.state import state
+from mini_jax.core.trace import typeof
+from mini_jax.lax import rows
+
+python_scalars = frozenset([bool, int, float, complex])
+_rank = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def of_one_dtype(*operands) -> Sequence:
+    """The operands, with Python scalars among them converted to the dtype of the first that is none.
+
+    Raises OverflowError for an int beyond the dtype's range.
+    """
+    dtype = next((typeof(x).dtype for x in operands if type(x) not in python_scalars), None)
+    if dtype is None or dtypes.is_extended(dtype) or dtype == dtypes.float0:
+        return operands
+    rank = _rank[dtypes.scalar_type_of(dtype)]
+    return [_scalar(x, dtype) if type(x) in python_scalars and (0 < _rank[type(x)] <= rank or type(x) is bool and rank == 0) else x
+            for x in operands]
+
+
+def _scalar(x, dtype):
+    if dtypes.canonicalize(dtypes.python_scalar_types[type(x)]) == dtype:
+        return x
+    dtypes.check_scalar_range(x, dtype)
+    return dtype.type(x)
+
+
+# --- from a primitive to its function ----------------------------------------------------------------------------------------
+
+def public(primitive: Primitive, formula: str, name: str | None = None, arguments: Sequence[str] | None = None,
+           accuracy: bool = False) -> Callable:
+    """The function users call. `arguments`: its parameters' names; `accuracy`: it takes JAX's parameter of that name."""
+    arity, name = primitive.facts["arity"], name or primitive.name
+    if arity == 1 and accuracy:
+        def fun(x, *, accuracy=None):
+            return state.trace.process(primitive, (x,), {} if accuracy is None else {"accuracy": accuracy})
+    elif arity == 1:
+        def fun(x):
+            return state.trace.process(primitive, (x,), {})
+    elif arity == 2:
+        def fun(x, y):
+            if type(x) in python_scalars or type(y) in python_scalars:
+                x, y = of_one_dtype(x, y)
+            return state.trace.process(primitive, (x, y), {})
+    else:
+        def fun(x, y, z):
+            return state.trace.process(primitive, tuple(of_one_dtype(x, y, z)), {})
+    arguments = tuple(arguments or ("x", "y", "z")[:arity])
+    return named(fun, name, f"{formula}.\n\n{_contract(primitive, arguments, accuracy)}", arguments)
+
+
+def named(fun: FunctionType, name: str, doc: str, arguments: Sequence[str] = ()) -> FunctionType:
+    """Give a function made here the name, the documentation and the parameter names of what it is."""
+    code = fun.__code__
+    fun.__code__ = code.replace(co_name=name, co_qualname=name, co_varnames=(*arguments, *code.co_varnames[len(arguments):]))
+    fun.__name__ = fun.__qualname__ = name
+    fun.__module__, fun.__doc__ = "mini_jax.lax", doc
+    return fun
+
+
+def _contract(primitive: Primitive, arguments: Sequence[str], accuracy: bool) -> str:
+    kinds = kinds_of(primitive.facts["dtypes"])
+    if len(arguments) == 1:
+        text = f"{arguments[0]}: an array or number, {kinds}. Returns an array of its shape. Raises TypeError for other dtypes."
+    else:
+        text = (f"{', '.join(arguments)}: arrays or numbers of one dtype, {kinds}, and of one shape (or scalars, which stand for an array of "
+                "equal entries).\n    Returns an array of that shape. Raises TypeError for other dtypes or shapes.")
+    if accuracy:
+        text += ("\n    accuracy: None, AccuracyMode.DEFAULT or HIGHEST, or a Tolerance: what the compiler may trade for speed. "
+                 "(StableHLO: result_accuracy)")
+    return "    " + text + "\n    "
+
+
+def kinds_of(accepts) -> str:
+    """`integer, floating or complex`: a set of dtypes in words, or their names where it isn't made of whole kinds."""
+    words = [word for word, members in (("boolean", rows.BOOL), ("unsigned", rows.UINTS), ("signed integer", rows.INTS),
+                                        ("floating", rows.FLOATS), ("complex", rows.COMPLEX)) if members <= accepts]
+    if not words:
+        return rows.dtype_list(accepts)
+    if "unsigned" in words and "signed integer" in words:
+        words = [word for word in words if word != "unsigned"]
+        words[words.index("signed integer")] = "integer"
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+# --- rows --------------------------------------------------------------------------------------------------------------------
+
+def unary(name: str, accepts: frozenset, formula: str, *, jvp: Callable | None = None, accuracy: bool = False,
+          public_name: str | None = None, **row: Any) -> tuple[Primitive, Callable]:
+    """Declare an elementwise primitive of one operand, and its function."""
+    partial = jvp
+    if accuracy and jvp is not None:
+        def partial(t, y, x, accuracy=None):
+            return jvp(t, y, x)
+    primitive = rows.unary(name, accepts, jvp=partial, **row)
+    if accuracy:
+        primitive.facts["parameters"] = ("accuracy",)
+    return primitive, public(primitive, formula, public_name, accuracy=accuracy)
+
+
+def binary(name: str, accepts: frozenset, formula: str, *, arguments: Sequence[str] | None = None, public_name: str | None = None,
+           **row: Any) -> tuple[Primitive, Callable]:
+    """Declare an elementwise primitive of two operands, and its function."""
+    primitive = rows.nary(name, 2, accepts, **row)
+    return primitive, public(primitive, formula, public_name, arguments)
+
+
+def public_names(module: dict[str, Any]) -> list[str]:
+    """The __all__ of a file of rows: its primitives, and the functions defined in it."""
+    return [name for name, value in module.items() if not name.startswith("_")
+            and (isinstance(value, Primitive) and name.endswith("_p")
+                 or isinstance(value, (FunctionType, type)) and value.__module__ in ("mini_jax.lax", module["__name__"]))]
