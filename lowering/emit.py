@@ -138,7 +138,7 @@ class Emitter:
         env = dict(zip(jaxpr.invars, operands, strict=True))
         saved = self.loc
         location = self.module.location
-        for eqn in dce(jaxpr).eqns:
+        for eqn in jaxpr.eqns:
             rule = rules.get(eqn.primitive)
             if rule is None:
                 raise NotImplementedError(f"the primitive {eqn.primitive.name} has no lowering rule (see lowering/rules)")
@@ -157,7 +157,7 @@ class Emitter:
         jaxpr, consts = stage(fun, types)
         if consts:
             raise TypeError("a lowering rule's function must not capture arrays")
-        return self.inline(jaxpr, operands)
+        return self.inline(dce(jaxpr), operands)
 
     def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str) -> list[str]:
         """Call a program as a function of its own, which is written once however often it is called."""

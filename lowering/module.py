@@ -6,7 +6,7 @@ from typing import Sequence
 
 from lowering.emit import Emitter
 from mini_jax.core import source
-from mini_jax.core.program import ClosedJaxpr, Jaxpr
+from mini_jax.core.program import Jaxpr, dce
 
 
 class Module:
@@ -28,7 +28,7 @@ class Module:
         if found is None:
             found = self.functions[key] = self._unique(name)
             arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]
-            self.texts.append(self._body("private", found, jaxpr, arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
+            self.texts.append(self._body("private", found, dce(jaxpr), arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
         return found
 
     def _unique(self, name: str) -> str:
@@ -50,15 +50,15 @@ class Module:
 
     def location(self, eqn) -> str:
         """` loc(#loc3)`: the name stack and place of an equation, written out once at the end of the module."""
-        captured = eqn.source
-        key = (id(captured[0]), captured[1:], eqn.primitive.name)
+        code, offset, scope = captured = eqn.source
+        name = eqn.primitive.name
+        key = (id(code), offset, scope, name)
         found = self._places.get(key)
         if found is None:
-            place = source.decode(captured)
-            scope = f"{captured[2]}/" if len(captured) > 2 else ""
-            found = self._places[key] = f" loc(#loc{len(self._place_lines)})"
-            self._place_lines.append(f'#loc{len(self._place_lines)} = loc("{self.prefix}{scope}{eqn.primitive.name}"'
-                                     f'({_quoted(place.file)}:{place.line}:{place.column}))')
+            place, number = source.decode(captured), len(self._place_lines)
+            found = self._places[key] = f" loc(#loc{number})"
+            stack = f"{self.prefix}{scope}/{name}" if scope else f"{self.prefix}{name}"
+            self._place_lines.append(f'#loc{number} = loc({_quoted(stack)}({_quoted(place.file)}:{place.line}:{place.column}))')
         return found
 
     prefix = ""

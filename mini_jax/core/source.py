@@ -22,8 +22,8 @@ def is_internal(filename: str) -> bool:
     return found
 
 
-def capture(depth: int = 2):
-    """The innermost frame of the user's on the stack, as (code, instruction offset); None when there is none."""
+def capture(depth: int, scope: str = ""):
+    """The innermost frame of the user's on the stack, as (code, instruction offset, name stack); None when there is none."""
     frame = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code
@@ -31,7 +31,7 @@ def capture(depth: int = 2):
         if found is None:
             found = is_internal(code.co_filename)
         if not found:
-            return code, frame.f_lasti
+            return code, frame.f_lasti, scope
         frame = frame.f_back
     return None
 

@@ -73,9 +73,7 @@ class StagingTrace(Trace):
             self.effects |= effects
         where = state.source
         if where is None:
-            where = source.capture(3)
-            if state.scope and where is not None:
-                where = (*where, state.scope)
+            where = source.capture(3, state.scope)
         if primitive.multiple_results:
             outvars = [Var(aval) for aval in out]
             self.eqns.append(JaxprEqn(primitive, invars, outvars, params, effects, where))

@@ -12,6 +12,8 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import ShapedArray, array_type
 
+__all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "transpose", "transpose_p",
+           "squeeze", "squeeze_p", "expand_dims", "add_any_p", "convert_element_type", "convert_element_type_p"]
 
 # --- arguments ---------------------------------------------------------------------------------------------------------
 
@@ -70,9 +72,10 @@ def broadcast_in_dim(operand, shape, broadcast_dimensions):
     return broadcast_in_dim_p.bind(operand, shape=shape, broadcast_dimensions=broadcast_dimensions)
 
 
-def broadcast(operand, shape):
-    """A scalar, repeated to `shape`."""
-    return broadcast_in_dim(operand, shape, ())
+def broadcast(operand, sizes):
+    """The operand, repeated along new leading dimensions of these sizes."""
+    sizes, shape = canonical_shape(sizes), typeof(operand).shape
+    return broadcast_in_dim(operand, sizes + shape, tuple(range(len(sizes), len(sizes) + len(shape))))
 
 
 def reduce_sum(operand, axes):

@@ -137,9 +137,13 @@ def wrapped(types: Sequence, outputs: list) -> list:
     return outputs
 
 
-def has_opened(leaves: Sequence) -> bool:
-    """Is there a value among them that C++ does not know?"""
-    return bool(_openers) and any([type(leaf) in _openers for leaf in leaves])
+def for_python(leaves: Sequence) -> bool:
+    """Must calls with such arguments always come through Python?
+
+    Values that C++ does not know; and NumPy arrays: its fast path takes a big-endian one for a native one, and (0.10) lets the
+    program read the caller's memory after the call has returned.
+    """
+    return any([isinstance(leaf, np.ndarray) or type(leaf) in _openers for leaf in leaves])
 
 
 # --- eager primitives ------------------------------------------------------------------------------------------------------------
@@ -176,10 +180,8 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
 
         executable = once(programs, (types, tuple(params.items()), device, committed, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
-        if many:
-            tree = _list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]
-            return outputs, executable.fastpath(tree), False
-        return outputs[0], executable.fastpath(_leaf_tree), False
+        tree = (_list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]) if many else _leaf_tree
+        return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
 
     return xla.dispatcher(name, None, miss, static_argnames=parameters)
 
@@ -231,7 +233,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ())
 
         executable, out_tree = once(programs, (tree, types, fixed, fixed_names, device, committed, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
-        return out_tree.unflatten(outputs), executable.fastpath(out_tree), False
+        return out_tree.unflatten(outputs), None if for_python(leaves) else executable.fastpath(out_tree), False
 
     dispatcher = xla.dispatcher(name, fun, miss, static_argnums=static_argnums, static_argnames=static_argnames)
     dispatcher.__wrapped__, dispatcher.__name__, dispatcher.__doc__ = fun, name, fun.__doc__

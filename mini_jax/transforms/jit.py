@@ -241,7 +241,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         if state.trace is eval_trace or not _needs_trace(call.leaves, traced):
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
-            fast = None if traced.jaxpr.effects or dispatch.has_opened(call.leaves) else executable.fastpath(traced.out_tree)
+            fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
             return traced.out_tree.unflatten(outs), fast, False
         if inline:
             outs = eval_jaxpr(traced.callee, (), *traced.consts, *call.leaves)
