@@ -124,6 +124,8 @@ def whence(tracer: Tracer) -> errors.Whence:
 
 def leaked(tracer: Tracer) -> errors.UnexpectedTracerError:
     """The error for a tracer met outside of the function call that it belongs to."""
+    if tracer._trace.alive:
+        return errors.concretization(str(tracer.aval), whence(tracer))
     return errors.leaked(str(tracer.aval), whence(tracer))
 
 
@@ -134,7 +136,7 @@ class EvalTrace(Trace):
     def process(self, primitive, args, params):
         impl = primitive.impl
         if impl is None:
-            impl = primitive.impl = make_dispatcher(primitive, tuple(params))
+            impl = primitive.impl = make_dispatcher(primitive, tuple(params) or primitive.facts.get("parameters", ()))
         return impl(*args, **params)
 
 
