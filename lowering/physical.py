@@ -34,6 +34,11 @@ def physical_type(aval):
     return array_type((*aval.shape, *aval.dtype.physical_shape), aval.dtype.physical_dtype, False, aval.varying)
 
 
+def physical_value(value):
+    """The array of numbers that a value of an extended dtype consists of; other values are themselves."""
+    return value._data if is_extended(getattr(value, "aval", None)) else value
+
+
 @memoized
 def physicalize(jaxpr: Jaxpr) -> Jaxpr:
     """The same program, and those it calls, without extended dtypes; the program itself where none occurs."""

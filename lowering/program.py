@@ -7,6 +7,7 @@ from typing import Sequence
 
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
 from lowering.module import Module, without_locations
+from lowering.physical import physical_value, physicalize
 from mini_jax.core.program import Jaxpr, Var, dce
 
 
@@ -45,9 +46,9 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
     module = Module(platform)
-    text = module.write(name, jaxpr, argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
+    text = module.write(name, physicalize(jaxpr), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes, num_replicas=num_replicas)
-    return Lowered(name, jaxpr, [c for _, c in constants], in_types, kept, text, module.callbacks, num_replicas)
+    return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, kept, text, module.callbacks, num_replicas)
 
 
 def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:

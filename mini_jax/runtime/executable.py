@@ -5,6 +5,7 @@ from typing import Any, Sequence
 
 import numpy as np
 
+from lowering.physical import is_extended, physical_type
 from mini_jax.core import dtypes
 from mini_jax.core.types import ShapedArray, array_type
 from mini_jax.runtime import xla
@@ -35,7 +36,7 @@ class Executable:
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
         self.devices, self.committed = tuple(devices), committed
         self.const_args = tuple(move(value, _whole(self.devices, value.ndim), False) for value in const_args)
-        self._handlers = [xla.result_handler(type_, sharding, committed)
+        self._handlers = [xla.result_handler(physical_type(type_), sharding, committed)
                           for type_, sharding in zip(self.out_types, self.out_shardings)]
         self._float0_outputs = [i for i, type_ in enumerate(self.out_types) if type_.dtype == dtypes.float0]
 
@@ -57,7 +58,7 @@ class Executable:
 
     def fastpath(self, out_tree) -> xla.Fastpath | None:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call."""
-        if self._float0_outputs:
+        if self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
         shardings = [value._sharding for value in self.const_args]
         shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]
