@@ -15,7 +15,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, typeof
-from mini_jax.lax.shapes import canonical_shape
+from mini_jax.lax.shapes import canonical_shape, moveaxis
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, converted, promote_dtypes_inexact
 from mini_jax.runtime.array import ArrayImpl, device_put
 from mini_jax.runtime.dispatch import library
@@ -382,13 +382,8 @@ def _linspace(start, stop, num, endpoint, dtype, axis):
         out = lax.concatenate([lax.slice_in_dim(out, 0, num - 1), last], 0)
     if dtype is not None and dtypes.is_integer(dtype):
         out = lax.floor(out)
-    out = lax.moveaxis(out, 0, axis) if hasattr(lax, "moveaxis") else _moved(out, axis)
+    out = moveaxis(out, 0, axis)
     return lax.convert_element_type(out, computed if dtype is None else dtype), step
-
-
-def _moved(x, axis):
-    from mini_jax.lax.shapes import moveaxis
-    return moveaxis(x, 0, axis)
 
 
 def logspace(start, stop, num: int = 50, endpoint: bool = True, base=10.0, dtype=None, axis: int = 0):
@@ -420,7 +415,7 @@ def _geomspace(start, stop, num, endpoint, axis):
     parts = [lax.expand_dims(start, (0,))][:num] + [lax.slice_in_dim(out, 1, inner_end)] * (inner_end > 1)
     parts += [lax.expand_dims(stop, (0,))] * (inner_end < num)
     out = lax.concatenate(parts, 0) if parts else out
-    return _moved(out, axis + out.ndim if axis < 0 else axis)
+    return moveaxis(out, 0, axis + out.ndim if axis < 0 else axis)
 
 
 # --- of zeros and ones ---------------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import numpy as np
 from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
-from mini_jax.lax.shapes import canonical_axis, moveaxis
+from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.creation import asarray
 from mini_jax.numpy.promotion import arraylike, as_array
-from mini_jax.numpy.ufuncs import select, unsupported_out
+from mini_jax.numpy.ufuncs import unsupported_out
 from mini_jax.runtime.dispatch import library
 
 __all__ = ["tril", "triu", "diag", "diagflat", "diagonal", "trace", "diag_indices", "diag_indices_from", "tril_indices", "tril_indices_from",
@@ -26,7 +26,7 @@ def _triangle(name: str, m, k, keep):
     if len(shape) < 2:
         raise ValueError(f"Argument to {name} must be at least 2D, got {typeof(m)}")
     i, j = [lax.broadcasted_iota(np.int32, shape, len(shape) - 2 + d) for d in (0, 1)]
-    return select(keep(j - i, k), as_array(m), lax.full(shape, 0, typeof(m).dtype))
+    return lax.select(keep(j - i, k), as_array(m), lax.full(shape, 0, typeof(m).dtype))
 
 
 @library(static_argnames=("k",))
@@ -61,7 +61,7 @@ def diag(v, k: int = 0):
     n = shape[0] + abs(k)
     padded = lax.pad(v, np.zeros((), typeof(v).dtype), [(max(0, k), max(0, -k), 0)])
     i, j = [lax.broadcasted_iota(np.int32, (n, n), d) for d in (0, 1)]
-    return select(lax.eq(j - i, k), lax.broadcast_in_dim(padded, (n, n), (1,)), lax.full((n, n), 0, typeof(v).dtype))
+    return lax.select(lax.eq(j - i, k), lax.broadcast_in_dim(padded, (n, n), (1,)), lax.full((n, n), 0, typeof(v).dtype))
 
 
 def diagflat(v, k: int = 0):

@@ -17,7 +17,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, is_value
 from mini_jax.lax.rows import ANY, NUMBERS, REALS
-from mini_jax.numpy import creation, diagonals, indexing, manipulation, products, reductions, sorting, ufuncs
+from mini_jax.numpy import creation, diagonals, indexing, manipulation, products, reductions, selecting, sorting, ufuncs
 from mini_jax.runtime import xla
 from mini_jax.runtime.array import ArrayImpl
 
@@ -190,9 +190,9 @@ _METHODS: dict[str, Callable] = {
     "__round__": lambda self, ndigits=None: ufuncs.round(self, ndigits or 0),
     "astype": _astype, "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "view": _view, "clip": _clip,
     "ravel": manipulation.ravel, "repeat": manipulation.repeat, "squeeze": manipulation.squeeze, "swapaxes": manipulation.swapaxes,
-    "round": ufuncs.round, "conj": ufuncs.conj, "conjugate": ufuncs.conj,
+    "round": ufuncs.round, "conj": ufuncs.conjugate, "conjugate": ufuncs.conjugate,
     "dot": products.dot, "diagonal": diagonals.diagonal, "trace": diagonals.trace,
-    "take": indexing.take, "choose": manipulation.choose, "compress": manipulation.compress,
+    "take": indexing.take, "choose": selecting.choose, "compress": selecting.compress,
     "sort": sorting.sort, "argsort": sorting.argsort, "argpartition": sorting.argpartition, "searchsorted": sorting.searchsorted,
     "nonzero": sorting.nonzero,
 } | {name: getattr(reductions, name) for name in (

@@ -16,6 +16,7 @@ import numpy as np
 from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
+from mini_jax.lax import select
 from mini_jax.numpy.promotion import (arraylike, as_array, broadcast_operands, converted, promote_args, promote_args_inexact,
                                       promote_args_numeric, promote_dtypes)
 from mini_jax.runtime.dispatch import library
@@ -72,16 +73,6 @@ def is_bool(x) -> bool:
 def as_bool(x):
     """x != 0."""
     return x if is_bool(x) else lax.ne(x, converted(0, kind(x)))
-
-
-def select(mask, x, y):
-    """x where mask, else y. x and y have one dtype or are Python numbers; scalars stand for arrays."""
-    dtype = next(kind(v) for v in (x, y, 0) if type(v) not in (int, float, bool))
-    x, y = converted(x, dtype), converted(y, dtype)
-    shapes = [typeof(v).shape for v in (mask, x, y)]
-    shape = next((s for s in shapes if s), ())
-    return lax.select(mask, *[v if s == shape and hasattr(v, "aval") else lax.broadcast_in_dim(v, shape, ()) if not s else v
-                              for v, s in zip((x, y), shapes[1:])])
 
 
 def real_operands(name: str, *operands):
@@ -256,7 +247,16 @@ square = unary("square", promote_args_numeric, lax.square, "x².")
 reciprocal = unary("reciprocal", promote_args_inexact, lambda x: lax.integer_pow(x, -1), "1 / x in floating point.")
 also("true_divide", of=divide), also("mod", of=remainder), also("abs", of=absolute)
 
-_power_of_values = binary("power", promote_args_numeric, _power, "")
+
+def _power_args(name, x, y):
+    """Integers stay integers as exponents of floating and complex numbers."""
+    arraylike(name, x, y)
+    if dtypes.is_integer(kind(y)) and dtypes.is_inexact(kind(x)) and type(y) is not int:
+        return broadcast_operands(name, x, y)
+    return promote_args_numeric(name, x, y)
+
+
+_power_of_values = binary("power", _power_args, _power, "")
 __all__.pop()
 
 
