@@ -1,0 +1,186 @@
+"""How reductions are written: in the dtype and the form that XLA reduces fast and exactly."""
+from __future__ import annotations
+
+from math import prod
+from typing import Callable
+
+import numpy as np
+
+from lowering.emit import lowers
+from mini_jax.core import dtypes
+from mini_jax.core.types import array_type
+from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, least, reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p, reduce_p,
+                                     reduce_prod_p, reduce_sum_p, reduce_xor_p)
+
+# of each reduction: the operation on two values, and the value that stands for none
+_OPERATIONS: dict = {
+    reduce_sum_p: ("add", lambda dtype: 0), reduce_prod_p: ("multiply", lambda dtype: 1),
+    reduce_max_p: ("maximum", least), reduce_min_p: ("minimum", greatest),
+    reduce_and_p: ("and", lambda dtype: True if dtypes.is_bool(dtype) else np.array(-1).astype(dtype)[()]),
+    reduce_or_p: ("or", lambda dtype: 0), reduce_xor_p: ("xor", lambda dtype: 0)}
+
+
+def wide_dtype(dtype):
+    """The dtype in which values of `dtype` are added and multiplied: at least 32 bits for floats, 8 for integers."""
+    if dtypes.is_floating(dtype) and dtypes.itemsize_bits(dtype) < 32:
+        return dtypes.float32
+    if dtypes.is_integer(dtype) and dtypes.itemsize_bits(dtype) < 8:
+        return dtypes.int32
+    return dtype
+
+
+def narrow_to_order(dtype):
+    """The dtype in which values of `dtype` are compared: itself, where XLA knows its order well."""
+    return dtype if dtype in (dtypes.bfloat16, dtypes.float16) else wide_dtype(dtype)
+
+
+def combine(e, operation: str, x: str, y: str, aval) -> str:
+    """`operation` (add, maximum, …) of two values of type `aval`; complex numbers are ordered lexicographically."""
+    if operation in ("maximum", "minimum") and dtypes.is_complex(aval.dtype):
+        return e.emit(f"stablehlo.select {before(e, y if operation == 'maximum' else x, x if operation == 'maximum' else y, aval)}, "
+                      f"{x}, {y} : {aval.update(dtype=dtypes.bool_).mlir}, {aval.mlir}")
+    return e.emit(f"stablehlo.{operation} {x}, {y} : {aval.mlir}")
+
+
+def compare(e, direction: str, x: str, y: str, aval) -> str:
+    """A comparison (LT, EQ, …) of two values of type `aval`."""
+    kind = ("FLOAT" if dtypes.is_inexact(aval.dtype) else "SIGNED" if dtypes.is_signed(aval.dtype) else "UNSIGNED")
+    return e.emit(f"stablehlo.compare {direction}, {x}, {y}, {kind} : ({aval.mlir}, {aval.mlir}) -> {aval.update(dtype=dtypes.bool_).mlir}")
+
+
+def before(e, x: str, y: str, aval) -> str:
+    """x < y; of complex numbers, lexicographically."""
+    if not dtypes.is_complex(aval.dtype):
+        return compare(e, "LT", x, y, aval)
+    part, flag = aval.update(dtype=dtypes.to_real(aval.dtype)), aval.update(dtype=dtypes.bool_).mlir
+    (a, b), (c, d) = [[e.emit(f"stablehlo.{which} {z} : ({aval.mlir}) -> {part.mlir}") for z in (x, y)] for which in ("real", "imag")]
+    tied = e.emit(f"stablehlo.and {compare(e, 'EQ', a, b, part)}, {compare(e, 'LT', c, d, part)} : {flag}")
+    return e.emit(f"stablehlo.or {compare(e, 'LT', a, b, part)}, {tied} : {flag}")
+
+
+@lowers(reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
+def _reduce_monoid(e, eqn, x):
+    aval, axes = eqn.invars[0].aval, eqn.params["axes"]
+    operation, identity = _OPERATIONS[eqn.primitive]
+    dtype = (wide_dtype if operation in ("add", "multiply") else narrow_to_order)(aval.dtype)
+    wide = aval.update(dtype=dtype)
+    if dtypes.is_bool(dtype):
+        operation = {"maximum": "or", "minimum": "and"}.get(operation, operation)
+    y = reduced(e, operation, e.convert(x, aval, dtype), wide, axes, identity(aval.dtype))
+    return e.convert(y, eqn.outvars[0].aval.update(dtype=dtype), aval.dtype)
+
+
+def reduced(e, operation: str, x: str, aval, axes: tuple, identity) -> str:
+    """The reduction of x over `axes` by an operation on two values."""
+    if not axes:
+        return x
+    scalar = aval.update(shape=())
+    out = aval.update(shape=tuple([n for i, n in enumerate(aval.shape) if i not in axes]))
+    start = e.constant(identity, scalar)
+    if dtypes.is_complex(aval.dtype) and operation in ("maximum", "minimum"):
+        region = lambda inner, p, q: combine(inner, operation, p, q, scalar)
+    elif e.module.platform == "cpu" and dtypes.is_floating(aval.dtype) and prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS and operation in _DISGUISED:
+        region = lambda inner, p, q: _DISGUISED[operation](inner, p, q, scalar)
+    else:
+        return e.emit(f"stablehlo.reduce({x} init: {start}) applies stablehlo.{operation} across dimensions = {sorted(axes)} : "
+                      f"({aval.mlir}, {scalar.mlir}) -> {out.mlir}")
+    body = e.region([scalar.mlir] * 2, lambda inner, p, q: [(region(inner, p, q), scalar.mlir)])
+    return e.emit(f'"stablehlo.reduce"({x}, {start}) ({body}) {{dimensions = array<i64: {_list(sorted(axes))}>}} : '
+                  f"({aval.mlir}, {scalar.mlir}) -> {out.mlir}")
+
+
+def _list(values) -> str:
+    return ", ".join(map(str, values))
+
+
+# XLA's CPU compiler hands sums and extrema of floats to a library which takes ten to forty times as long as its own code
+# where the rows that are kept are long (jaxlib 0.10 to 0.12: more than 16384 entries). It recognises them by their operation, so
+# there they are written as something else that means the same.
+_LONG_ROWS = 16384
+
+
+def _plain_sum(e, x, y, aval):
+    negative = e.emit(f"stablehlo.negate {y} : {aval.mlir}")
+    return e.emit(f"stablehlo.subtract {x}, {negative} : {aval.mlir}")
+
+
+def _plain_extremum(direction: str) -> Callable:
+    def rule(e, x, y, aval):
+        flag = aval.update(dtype=dtypes.bool_).mlir
+        wins = e.emit(f"stablehlo.or {compare(e, direction, x, y, aval)}, {compare(e, 'NE', x, x, aval)} : {flag}")
+        return e.emit(f"stablehlo.select {wins}, {x}, {y} : {flag}, {aval.mlir}")
+    return rule
+
+
+_DISGUISED = {"add": _plain_sum, "maximum": _plain_extremum("GE"), "minimum": _plain_extremum("LE")}
+
+
+# --- where the extremum is -----------------------------------------------------------------------------------------------------
+
+_FEW = 64
+
+
+@lowers(argmax_p, argmin_p)
+def _arg_extremum(e, eqn, x):
+    """Few entries: values and indices are reduced together. Many: the extremum first, then the first index where it stands,
+    since XLA reduces single values far faster than pairs."""
+    aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    axis, = eqn.params["axes"]
+    largest = eqn.primitive is argmax_p
+    dtype = dtypes.uint8 if dtypes.is_bool(aval.dtype) else narrow_to_order(aval.dtype)
+    x, aval = e.convert(x, aval, dtype), aval.update(dtype=dtype)
+    index = aval.update(dtype=dtypes.int32 if aval.shape[axis] < 2 ** 31 else dtypes.int64)
+    places = e.emit(f"stablehlo.iota dim = {axis} : {index.mlir}")
+    worst = (least if largest else greatest)(dtype)
+    if aval.shape[axis] <= _FEW or e.module.platform != "cpu":
+        place = _reduced_pairs(e, x, aval, places, index, axis, "GT" if largest else "LT", worst)
+    else:
+        flag, kept = aval.update(dtype=dtypes.bool_).mlir, [i for i in range(aval.ndim) if i != axis]
+        best = reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), worst)
+        best = e.broadcast(best, aval.update(shape=tuple([aval.shape[i] for i in kept])), aval.shape, kept)
+        found = compare(e, "EQ", x, best, aval)
+        if dtypes.is_floating(dtype):
+            found = e.emit(f"stablehlo.or {found}, {compare(e, 'NE', x, x, aval)} : {flag}")
+        nowhere = e.constant(aval.shape[axis], index)
+        candidates = e.emit(f"stablehlo.select {found}, {places}, {nowhere} : {flag}, {index.mlir}")
+        place = reduced(e, "minimum", candidates, index, (axis,), greatest(index.dtype))
+    return e.convert(place, out.update(dtype=index.dtype), out.dtype)
+
+
+def _reduced_pairs(e, x, aval, places, index, axis: int, direction: str, worst) -> str:
+    """The first index at which the extremum, or NaN, stands, by a reduction of (value, index) pairs."""
+    value, place, flag = aval.update(shape=()), index.update(shape=()), aval.update(shape=(), dtype=dtypes.bool_).mlir
+
+    def beats(e, a, b):
+        better = compare(e, direction, a, b, value)
+        if not dtypes.is_floating(value.dtype):
+            return better
+        only_nan = e.emit(f"stablehlo.and {compare(e, 'NE', a, a, value)}, {compare(e, 'EQ', b, b, value)} : {flag}")
+        return e.emit(f"stablehlo.or {better}, {only_nan} : {flag}")
+
+    def body(e, a, i, b, j):
+        not_beaten = e.emit(f"stablehlo.not {beats(e, b, a)} : {flag}")
+        tied_and_first = e.emit(f"stablehlo.and {not_beaten}, {compare(e, 'LT', i, j, place)} : {flag}")
+        wins = e.emit(f"stablehlo.or {beats(e, a, b)}, {tied_and_first} : {flag}")
+        return [(e.emit(f"stablehlo.select {wins}, {p}, {q} : {flag}, {t.mlir}"), t.mlir) for p, q, t in ((a, b, value), (i, j, place))]
+
+    region = e.region([value.mlir, place.mlir, value.mlir, place.mlir], body)
+    out = [t.update(shape=aval.shape[:axis] + aval.shape[axis + 1:]).mlir for t in (aval, index)]
+    starts = e.constant(worst, value), e.constant(greatest(index.dtype), place)
+    return e.emit_many(f'"stablehlo.reduce"({x}, {places}, {starts[0]}, {starts[1]}) ({region}) {{dimensions = array<i64: {axis}>}} : '
+                       f"({aval.mlir}, {index.mlir}, {value.mlir}, {place.mlir}) -> ({', '.join(out)})", 2)[1]
+
+
+# --- reduce ------------------------------------------------------------------------------------------------------------------------
+
+@lowers(reduce_p)
+def _reduce(e, eqn, *operands):
+    n = len(operands) // 2
+    jaxpr, dimensions = eqn.params["jaxpr"], eqn.params["dimensions"]
+    if not dimensions:
+        return [*operands[:n]]
+    scalars = [array_type((), t.dtype).mlir for t in eqn.in_types[:n]]
+    region = e.region(scalars * 2, lambda inner, *xs: list(zip(inner.inline(jaxpr, xs), scalars)))
+    ins, outs = ", ".join([t.mlir for t in eqn.in_types]), ", ".join([t.mlir for t in eqn.out_types])
+    return e.emit_many(f'"stablehlo.reduce"({", ".join(operands)}) ({region}) {{dimensions = array<i64: {_list(sorted(dimensions))}>}} : '
+                       f"({ins}) -> ({outs})", n)
