@@ -5,14 +5,13 @@ import numpy as np
 
 from lowering.emit import lower_via, lowers
 from mini_jax import lax
-from mini_jax.core import dtypes
+from mini_jax.core import config, dtypes
 from mini_jax.core.staging import stage
 from mini_jax.core.types import array_type
 from mini_jax.lax import prng
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
-_KEPT = 4096            # a function that makes fewer words than this is compiled once, however often it is called
 
 
 def _rotate_left(x, distance: int):
@@ -87,7 +86,9 @@ def _halved(key, count: int):
 
 
 def _joined(high, low):
-    return lax.bitwise_or(lax.shift_left(lax.convert_element_type(high, dtypes.uint64), np.uint64(32)), lax.convert_element_type(low, dtypes.uint64))
+    """Two words as one of 64 bits."""
+    high, low = lax.convert_element_type(high, dtypes.uint64), lax.convert_element_type(low, dtypes.uint64)
+    return lax.bitwise_or(lax.shift_left(high, np.uint64(32)), low)
 
 
 def _bits(key, *, bit_width, shape, partitionable):
@@ -113,9 +114,8 @@ def _bits(key, *, bit_width, shape, partitionable):
 
 
 def _paired(first, second):
-    """[..., 2] from two [...]."""
-    axis = first.ndim
-    return lax.concatenate([lax.expand_dims(first, (axis,)), lax.expand_dims(second, (axis,))], axis)
+    """[..., 2] from two [...]: one word of 64 bits read as two. Joined by concatenation, XLA would encipher everything twice."""
+    return lax.bitcast_convert_type(_joined(second, first), dtypes.uint32)
 
 
 def _split(key, *, shape, partitionable):
@@ -132,17 +132,27 @@ def _fold_in(key, data):
 
 @lru_cache(maxsize=1024)
 def _program(fun, types, params):
-    jaxpr, _ = stage(lambda *operands: [fun(*operands, **dict(params))], types)
+    with config.enable_x64(True):              # words of 64 bits serve in between, whether or not users have them
+        jaxpr, _ = stage(lambda *operands: [fun(*operands, **dict(params))], types)
     return jaxpr
 
 
 def _lower_as_function(primitive, fun):
-    """Each use is a call of one function for each combination of types and parameters."""
+    """Each use is a call of one function for each combination of types and parameters.
+
+    XLA for CPUs is to keep the calls. Then the function is compiled once, however often it is called; the hundred operations that make
+    a key are not repeated for every number drawn with it; and slow operations on the numbers (a remainder, a tangent), which
+    are done one by one, do not keep the bits from being made several at a time.
+    """
     @lowers(primitive)
     def rule(e, eqn, *operands):
-        types = tuple([array_type(t.shape, t.dtype) for t in eqn.in_types])
+        types, out = tuple([array_type(t.shape, t.dtype) for t in eqn.in_types]), eqn.outvars[0].aval
         jaxpr = _program(fun, types, tuple(eqn.params.items()))
-        return e.call(jaxpr, operands, primitive.name)[0]
+        if e.module.platform != "cpu":
+            return e.call(jaxpr, operands, primitive.name)[0]
+        function = e.module.function(jaxpr, primitive.name, e.axes)
+        return e.emit(f'func.call @{function}({", ".join(operands)}) {{mhlo.frontend_attributes = {{inlineable = "false"}}}} : '
+                      f"({', '.join([t.mlir for t in types])}) -> {out.mlir}")
 
 
 _lower_as_function(prng.random_bits_p, _bits)

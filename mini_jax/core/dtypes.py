@@ -448,7 +448,8 @@ def _promote(operands) -> tuple[Any, bool]:
     if len(dtypes) == 1 and not all_weak:
         return dtypes.pop(), False
     if not dtypes <= _up.keys():
-        raise TypePromotionError(f"{_listed(dtypes)} have no common dtype: such values do not mix with numbers")
+        error = TypeError if any(map(is_extended, dtypes)) else TypePromotionError
+        raise error(f"{_listed(dtypes)} have no common dtype: such values do not mix with numbers")
     up = _strictly_up if strict else _up
     # Weak operands are their Python types; but, where all are, they first meet as the dtypes they are.
     nodes = dtypes if all_weak and not strict else {_node(dtype, weak) for dtype, weak in operands}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from mini_jax import lax
+from mini_jax import numpy as jnp
 from mini_jax.core import config, dtypes, trace
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace
@@ -14,7 +15,7 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import prng
 from mini_jax.lax.shapes import canonical_shape
 from mini_jax.random.generators import Generator, KeyDtype, find
-from mini_jax.runtime.array import Array, device_put
+from mini_jax.runtime.array import Array, ArrayImpl, device_put
 from mini_jax.runtime.dispatch import library, register_extended
 
 __all__ = ["PRNGKey", "key", "key_data", "wrap_key_data", "key_impl", "key_dtype", "clone", "split", "fold_in"]
@@ -47,8 +48,12 @@ class PRNGKeyArray:
     is_fully_replicated = property(lambda self: self._data.is_fully_replicated)
     weak_type = False
 
-    def _like(self, data) -> "PRNGKeyArray":
-        return PRNGKeyArray(self.aval.dtype, data)
+    def _like(self, data):
+        """Keys of the same dtype; traced ones when the data is."""
+        return prng.random_wrap(data, self.aval.dtype)
+
+    def _put(self, device) -> "PRNGKeyArray":
+        return PRNGKeyArray(self.aval.dtype, device_put(self._data, device))
 
     def __len__(self):
         return len(self.aval)
@@ -151,6 +156,10 @@ def _refuse(name: str):
     return operator
 
 
+for _name in ("squeeze", "swapaxes", "transpose", "repeat", "take"):
+    setattr(PRNGKeyArray, _name, getattr(jnp, _name))
+PRNGKeyArray.at = ArrayImpl.at
+
 for _name in ("add sub mul matmul truediv floordiv mod divmod pow lshift rshift and xor or".split()):
     setattr(PRNGKeyArray, f"__{_name}__", _refuse(_name))
     setattr(PRNGKeyArray, f"__r{_name}__", _refuse(_name))
@@ -245,9 +254,11 @@ def _seeded(seed, generator: Generator, name: str):
         if state.trace is eval_trace:
             return generator.seed(device_put(words))
         return generator.seed(_pair(words[0], words[1]))
-    aval = trace.typeof(seed) if trace.is_value(seed) else None
-    if aval is None or not (dtypes.is_integer(aval.dtype) or dtypes.is_bool(aval.dtype)):
-        raise TypeError(f"random.{name}: a seed is an integer, got {seed!r:.100} of type {aval or type(seed).__name__}")
+    if not trace.is_value(seed):
+        raise TypeError(f"random.{name}: a seed is an integer, got {seed!r:.100} of type {type(seed).__name__}")
+    aval = trace.typeof(seed)
+    if not (dtypes.is_integer(aval.dtype) or dtypes.is_bool(aval.dtype)):
+        raise TypeError(f"random.{name}: a seed is an integer, got {aval}")
     if aval.shape != ():
         raise TypeError(f"random.{name}: a seed is one integer, got an array {aval}; vmap(random.{name}) makes a key of each")
     return _seed_array(seed, generator, offset)

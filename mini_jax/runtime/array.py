@@ -344,6 +344,8 @@ def device_put(x, device=None) -> ArrayImpl:
         sharding, committed = device if isinstance(device, xla.Sharding) else on_device(resolve(device)), True
     if type(x) is ArrayImpl:
         return move(x, sharding, committed)
+    if hasattr(x, "_put"):                      # an array of an extended dtype, which consists of one
+        return x._put(device)
     host, weak_type = host_value(x)
     return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, committed)
 
