@@ -1,0 +1,1 @@
+"""Control flow inside programs: loops and choices, each a primitive that holds the programs it runs."""

@@ -1,0 +1,67 @@
+"""How loops and branches run when nothing is being recorded: one compiled program each, shared by programs of equal text."""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Sequence
+
+from lowering.program import lower
+from mini_jax.core import config
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import Jaxpr
+from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.state import state
+from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
+from mini_jax.runtime import dispatch
+from mini_jax.runtime.dispatch import once
+from mini_jax.transforms.jit import jit_p
+
+
+def run(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
+    """Apply a program: one compiled program where operations run at once, its equations where they are recorded."""
+    return jit_p.bind(*args, jaxpr=jaxpr, name=name) if state.trace is eval_trace else eval_jaxpr(jaxpr, (), *args)
+
+
+def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Jaxpr) -> list:
+    """Run one application of a primitive that holds programs, of which `program` is one; compiled once."""
+    for arg in args:
+        if isinstance(arg, Tracer):
+            raise leaked(arg)
+    values = dispatch.opened(args)
+    device, committed = dispatch.device_of(values)
+    key = (primitive, *[value for value in params.values() if value is not program], device, committed, config.trace_key())
+
+    def build():
+        jaxpr, consts = stage(lambda *xs: primitive.bind(*xs, **params), [typeof(arg) for arg in args])
+        return _shared(lower(jaxpr, consts, name=primitive.name, platform=device.platform), device, committed)
+    executable = once(program.memo, key, build)
+    return dispatch.wrapped(executable.out_types, executable(values))
+
+
+_executables: OrderedDict = OrderedDict()
+_lock = threading.Lock()
+_KEPT = 256
+
+
+def _shared(lowered, device, committed: bool):
+    """The executable of a lowered program. Programs of equal text share one, so a function made anew at every call compiles once."""
+    if lowered.consts or lowered.callbacks:
+        return dispatch.load_program(lowered, device, committed=committed)
+    key = (lowered.text, tuple(lowered.in_types), tuple(lowered.out_types), tuple(lowered.kept), device, committed, config.trace_key())
+    with _lock:
+        found = _executables.get(key)
+        if found is not None:
+            _executables.move_to_end(key)
+            return found
+    made = dispatch.load_program(lowered, device, committed=committed)
+    with _lock:
+        _executables[key] = made
+        while len(_executables) > _KEPT:
+            _executables.popitem(last=False)
+    return made
+
+
+def forget() -> None:
+    """Drop the shared executables (`clear_caches`)."""
+    with _lock:
+        _executables.clear()
