@@ -65,20 +65,34 @@ def _dynamic_update_slice(e, eqn, x, update, *starts):
     return e.emit(f"stablehlo.dynamic_update_slice {', '.join([x, update, *starts])} : ({kinds}) -> {aval.mlir}")
 
 
+def whole_bytes(dtype):
+    """The dtype, or one of whole bytes that holds its values: XLA's CPU compiler aborts on some operations on less than a byte."""
+    if dtypes.is_extended(dtype) or dtypes.itemsize_bits(dtype) >= 8:
+        return dtype
+    return dtypes.int8 if dtypes.is_signed(dtype) else dtypes.uint8 if dtypes.is_integer(dtype) else dtypes.bfloat16
+
+
 @lowers(slicing.pad_p)
 def _pad(e, eqn, x, value):
     aval, scalar = eqn.in_types
     low, high, interior = [[entry[k] for entry in eqn.params["padding_config"]] for k in range(3)]
     if not aval.ndim:
         return x
-    return e.emit(f"stablehlo.pad {x}, {value}, low = {low}, high = {high}, interior = {interior} : "
-                  f"({aval.mlir}, {scalar.mlir}) -> {eqn.outvars[0].aval.mlir}")
+    out, dtype = eqn.outvars[0].aval, whole_bytes(aval.dtype)
+    wide, kinds = out.update(dtype=dtype), (aval.update(dtype=dtype), scalar.update(dtype=dtype))
+    padded = e.emit(f"stablehlo.pad {e.convert(x, aval, dtype)}, {e.convert(value, scalar, dtype)}, low = {low}, high = {high}, "
+                    f"interior = {interior} : ({kinds[0].mlir}, {kinds[1].mlir}) -> {wide.mlir}")
+    return e.convert(padded, wide, out.dtype)
 
 
 @lowers(slicing.concatenate_p)
 def _concatenate(e, eqn, *operands):
-    kinds = ", ".join([t.mlir for t in eqn.in_types])
-    return e.emit(f"stablehlo.concatenate {', '.join(operands)}, dim = {eqn.params['dimension']} : ({kinds}) -> {eqn.outvars[0].aval.mlir}")
+    out = eqn.outvars[0].aval
+    dtype = whole_bytes(out.dtype)
+    operands = [e.convert(x, t, dtype) for x, t in zip(operands, eqn.in_types)]
+    wide, kinds = out.update(dtype=dtype), ", ".join([t.update(dtype=dtype).mlir for t in eqn.in_types])
+    joined = e.emit(f"stablehlo.concatenate {', '.join(operands)}, dim = {eqn.params['dimension']} : ({kinds}) -> {wide.mlir}")
+    return e.convert(joined, wide, out.dtype)
 
 
 @lowers(slicing.rev_p)
