@@ -17,7 +17,21 @@ from mini_jax.transforms.custom_derivatives import closure_convert, custom_jvp, 
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
 from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401
-from mini_jax import dtypes, lax, tree, tree_util                                                                # noqa: F401
+from mini_jax import dtypes, lax, numpy, tree, tree_util                                                         # noqa: F401
 
 __version__ = "0.1.0"
 Array.register(Tracer)
+
+# Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
+_MODULES = ("ad_checkpoint", "custom_derivatives", "errors", "nn", "random", "stages", "typing")
+
+
+def __getattr__(name: str):
+    if name in _MODULES:
+        import importlib
+        return importlib.import_module(f"mini_jax.{name}")
+    raise AttributeError(f"module 'mini_jax' has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), *_MODULES]

@@ -1,6 +1,7 @@
 """How broadcasts, sums of cotangents, reshapes and conversions are written."""
 from lowering.emit import lowers
 from mini_jax.core import dtypes
+from mini_jax.core.program import Literal
 from mini_jax.lax import shapes
 
 
@@ -9,6 +10,8 @@ def _broadcast_in_dim(e, eqn, x):
     aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
     if aval.shape == out.shape:
         return x
+    if type(eqn.invars[0]) is Literal:
+        return e.constant(eqn.invars[0].val, out)
     return e.broadcast(x, aval, out.shape, eqn.params["broadcast_dimensions"])
 
 

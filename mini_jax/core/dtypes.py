@@ -151,6 +151,8 @@ def canonicalize(dtype) -> Any:
         return _canonical[_x64.value][dtype]
     except KeyError:
         meant = as_dtype(dtype)
+        if isinstance(meant, np.dtype) and not meant.isnative:
+            meant = meant.newbyteorder("=")    # bytes in the other order are a matter of the NumPy array, not of the values
         meant = _same.get(meant, meant)        # np.longlong and np.int64 are one dtype; keep one object for it
         _canonical[True][dtype] = meant
         _canonical[False][dtype] = _to_32.get(meant, meant)

@@ -52,6 +52,8 @@ def format_jaxpr(jaxpr: Jaxpr, names: Names | None = None, indent: str = "") -> 
     outs = f"({outs},)" if len(jaxpr.outvars) == 1 else f"({outs})"
     if not lines:
         return f"{head} let  in {outs} }}"
+    if len(lines) == 1 and "\n" not in lines[0] and len(head) + len(lines[0]) < 110:
+        return f"{head} let {lines[0]} in {outs} }}"
     body = "".join(f"\n{indent}    {line}" for line in lines)
     return f"{head} let{body}\n{indent}  in {outs} }}"
 
@@ -68,7 +70,7 @@ def format_eqn(eqn: JaxprEqn, names: Names | None = None, used: set | None = Non
 
 
 def format_params(params: dict, indent: str = "") -> str:
-    shown = [(name, value) for name, value in sorted(params.items()) if not name.startswith("_")]
+    shown = [(name, value) for name, value in sorted(params.items()) if value is not None]
     if not shown:
         return ""
     texts = [f"{name}={_param(value, indent)}" for name, value in shown]

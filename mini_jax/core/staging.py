@@ -6,10 +6,10 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from mini_jax.core import source
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, memoized
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof
-from mini_jax.core.types import AbstractValue
+from mini_jax.core.types import AbstractValue, ShapedArray
 
 
 class StagingTracer(Tracer):
@@ -153,6 +153,22 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args) -> list:
     finally:
         state.source = saved
     return [v.val if type(v) is Literal else env[v] for v in jaxpr.outvars]
+
+
+def for_types(jaxpr: Jaxpr, types: Sequence[AbstractValue]) -> Jaxpr:
+    """The program for inputs that may vary over more named axes than those that it was recorded for; else itself.
+
+    A cotangent, say, can vary along more axes than the value that it belongs to.
+    """
+    more = [have.varying - want.varying if have is not want and type(have) is type(want) is ShapedArray else NO_EFFECTS
+            for have, want in zip(types, jaxpr.in_types, strict=True)]
+    return _varying(jaxpr, tuple(more)) if any(more) else jaxpr
+
+
+@memoized
+def _varying(jaxpr: Jaxpr, more: tuple) -> Jaxpr:
+    types = [t.update(varying=t.varying | axes) if axes else t for t, axes in zip(jaxpr.in_types, more)]
+    return stage(lambda *xs: eval_jaxpr(jaxpr, (), *xs), types, jaxpr.info)[0]
 
 
 def without_staging():

@@ -168,7 +168,7 @@ def typeof(value) -> AbstractValue:
 
 
 def _numpy_type(value):
-    if value.dtype.kind in "OSUMmV" and value.dtype != dtypes.float0 and not dtypes.is_valid(value.dtype):
+    if value.dtype.kind in "OSUMmV" and value.dtype != dtypes.float0 and value.dtype not in dtypes.all_dtypes:
         raise TypeError(f"NumPy arrays of dtype {value.dtype} are not values of array programs")
     return array_type(value.shape, dtypes.canonicalize(value.dtype))
 

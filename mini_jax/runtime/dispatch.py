@@ -7,16 +7,17 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from lowering.physical import physical_type
 from lowering.program import Lowered, lower
 from mini_jax.core import config, dtypes, staging, trace
 from mini_jax.core.program import Jaxpr, ProgramInfo
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import xla
 from mini_jax.runtime.array import device_put
-from mini_jax.runtime.devices import current_device, devices as devices_of  # noqa: F401
-from mini_jax.runtime.executable import Executable
-from mini_jax.runtime.sharding import on_device
+from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
+from mini_jax.runtime.executable import Executable, place, whole
 
 _flatten = xla.registry.flatten
 
@@ -89,17 +90,33 @@ _SMALL_PROGRAM_OPTIONS = {"xla_cpu_use_fusion_emitters": False} if xla.jaxlib_ve
 
 
 def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = False, options: dict | None = None) -> Executable:
-    """Compile a program for one device."""
-    loaded = xla.compile(lowered.located_text, [device], options=options, host_callbacks=tuple(lowered.callbacks))
-    sharding = on_device(device)
-    return Executable(loaded, lowered.in_types, lowered.out_types, [sharding] * len(lowered.in_types),
-                      [sharding] * len(lowered.out_types), devices=[device], kept=lowered.kept,
-                      const_args=[device_put(c, device) if committed else _on(c, sharding) for c in lowered.consts], committed=committed)
+    """Compile a program for one device. One that holds pmaps runs on as many of that kind as they need; each gets and has everything."""
+    devices = [device] if lowered.num_replicas == 1 else replica_devices(lowered.num_replicas, lowered.devices, device.client)
+    everywhere = lambda types: [whole(devices, physical_type(t).ndim) for t in types]
+    return load_replicas(lowered, devices, lowered.in_types, everywhere(lowered.in_types), lowered.out_types, everywhere(lowered.out_types),
+                         committed=committed, options=options)
 
 
-def _on(value, sharding):
-    from mini_jax.runtime.executable import place
-    return place(value, sharding)
+def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
+                  out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
+    """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
+    loaded = xla.compile(lowered.located_text, devices, num_replicas=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
+    put = device_put if committed else place
+    return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
+                      const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed)
+
+
+def replica_devices(count: int, wanted: Sequence[xla.Device] | None, client=None) -> list[xla.Device]:
+    """The devices for `count` replicas: the first of those that pmap was given, or of this process. ValueError if there are too few."""
+    found = list(wanted) if wanted else local_devices(backend=client)
+    if len(found) < count:
+        raise ValueError(
+            f"pmap needs {count} devices, one for each replica (nested pmaps multiply), but {'was given' if wanted else 'there are'} "
+            f"{len(found)}: {', '.join(map(str, found[:8]))}{', …' if len(found) > 8 else ''}. " + (
+                "Pass more in devices=." if wanted else "Map over a smaller axis, or use vmap inside for the rest."
+                + (f" To try it on CPU, set XLA_FLAGS=--xla_force_host_platform_device_count={count} before the first use of a device."
+                   if found[0].platform == "cpu" else "")))
+    return found[:count]
 
 
 def device_of(leaves: Sequence) -> tuple[xla.Device, bool]:
@@ -183,7 +200,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
         tree = (_list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]) if many else _leaf_tree
         return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
 
-    return xla.dispatcher(name, None, miss, static_argnames=parameters)
+    return xla.dispatcher(name, None, boundary(miss), static_argnames=parameters)
 
 
 trace.make_dispatcher = make_dispatcher
@@ -235,7 +252,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ())
         outputs = wrapped(executable.out_types, executable(values))
         return out_tree.unflatten(outputs), None if for_python(leaves) else executable.fastpath(out_tree), False
 
-    dispatcher = xla.dispatcher(name, fun, miss, static_argnums=static_argnums, static_argnames=static_argnames)
+    dispatcher = xla.dispatcher(name, fun, boundary(miss), static_argnums=static_argnums, static_argnames=static_argnames)
     dispatcher.__wrapped__, dispatcher.__name__, dispatcher.__doc__ = fun, name, fun.__doc__
     dispatcher.__module__, dispatcher.__qualname__ = fun.__module__, fun.__qualname__
     return dispatcher

@@ -12,7 +12,7 @@ from mini_jax.core.program import ClosedJaxpr, Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import PyTreeDef, Partial, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
-from mini_jax.core.types import array_type
+from mini_jax.core.tracebacks import boundary
 from mini_jax.core.staging import eval_jaxpr
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
@@ -129,6 +129,7 @@ def _flat_fun(fun: Callable, in_tree: PyTreeDef, info: ProgramInfo, has_aux: boo
 
 # --- forward mode ---------------------------------------------------------------------------------------------------------------
 
+@boundary
 def jvp(fun: Callable, primals, tangents, has_aux: bool = False):
     """(fun(*primals), ∂fun(primals)·tangents): a Jacobian-vector product, by forward mode.
 
@@ -153,6 +154,7 @@ def jvp(fun: Callable, primals, tangents, has_aux: bool = False):
     return (value, tangent, result["aux_tree"].unflatten(outs[count:])) if has_aux else (value, tangent)
 
 
+@boundary
 def linearize(fun: Callable, *primals, has_aux: bool = False):
     """(fun(*primals), f_jvp): the value, and the derivative there as a function of tangents that doesn't redo the primal work.
 
@@ -193,6 +195,7 @@ class VJP:
     def __init__(self, linear: Linear, in_tree: PyTreeDef, out_tree: PyTreeDef, info: ProgramInfo):
         self._linear, self.in_tree, self.out_tree, self._info = linear, in_tree, out_tree, info
 
+    @boundary
     def __call__(self, cotangent):
         leaves, tree = _flatten(cotangent)
         if tree != self.out_tree:
@@ -205,6 +208,7 @@ class VJP:
         return f"<vjp of {self._info.name}>"
 
 
+@boundary
 def vjp(fun: Callable, *primals, has_aux: bool = False):
     """(fun(*primals), f_vjp): the value, and the function from a cotangent of it to a tuple of cotangents of the arguments.
 
@@ -238,6 +242,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
 def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, transformation):
     _check_callable(fun, transformation)
 
+    @boundary
     def value_and_grad_fun(*args, **kwargs):
         positions = _positions(argnums, len(args), function_name(fun), transformation)
         chosen = tuple([args[p] for p in positions])
@@ -287,12 +292,14 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
     """
     both = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "grad")
 
+    @boundary
     def grad_fun(*args, **kwargs):
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
     return functools.update_wrapper(grad_fun, fun, updated=())
 
 
+@boundary
 def linear_transpose(fun: Callable, *primals) -> Callable:
     """The transpose of a function that is linear in its arguments: from a cotangent of the result to a tuple of cotangents.
 
@@ -366,6 +373,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """
     _check_callable(fun, "jacfwd")
 
+    @boundary
     def jacfun(*args, **kwargs):
         positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacfwd")
         leaves, tree = _flatten(chosen)
@@ -390,6 +398,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """The Jacobian of `fun` in the arguments `argnums`, row by row, by reverse mode (good for few outputs). As jacfwd."""
     _check_callable(fun, "jacrev")
 
+    @boundary
     def jacfun(*args, **kwargs):
         positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacrev")
         leaves, tree = _flatten(chosen)

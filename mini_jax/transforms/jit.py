@@ -10,9 +10,10 @@ from mini_jax.core import config
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
 from mini_jax.core.pytree import PyTreeDef
-from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
-from mini_jax.core.trace import Tracer, eval_trace, leaked
+from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
+from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
@@ -27,7 +28,7 @@ _flatten = xla.registry.flatten
 
 # --- the primitive: a call that stays a call ------------------------------------------------------------------------------------
 
-jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order", "call": True, "named_axes": True})
 
 
 def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
@@ -50,6 +51,13 @@ def _jit_jvp(primals, tangents, *, jaxpr, **params):
     return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
 
 
+def _stage_call(trace, args, params):
+    """Within named axes, the program recorded is that for what its arguments vary along here."""
+    if state.axes:
+        params = {**params, "jaxpr": for_types(params["jaxpr"], [typeof(arg) for arg in args])}
+    return trace.record(jit_p, args, params)
+
+
 @lowers(jit_p)
 def _lower_call(e, eqn, *operands):
     return e.call(eqn.params["jaxpr"], operands, eqn.params["name"])
@@ -58,6 +66,7 @@ def _lower_call(e, eqn, *operands):
 jit_p.impl = lambda *args, jaxpr, name, **_: run_program(jaxpr, args, name)
 jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 jit_p.effects_rule = lambda types, params: params["jaxpr"].effects
+jit_p.stage = _stage_call
 jit_p.jvp = _jit_jvp
 jit_p.linearize = lambda primals, nonzero, *, jaxpr, **params: linearize_call(jit_p, primals, nonzero, jaxpr, params)
 jit_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(jit_p, cts, args, jaxpr, params)
@@ -152,15 +161,19 @@ class Traced(NamedTuple):
     callee: Jaxpr                    # the program with its constants as leading inputs, as calls of it take them
 
 
-_programs = FunctionCaches()
+programs = FunctionCaches()
 
 
 def record(fun: Callable, options: Options, call: Call, transformation: str = "jit") -> Traced:
     """The program of `fun` for arguments of these types; recorded once, unless it holds values of an outer trace."""
     info = call_info(transformation, fun, call)
-    types = argument_types(call.leaves, info)
+    return record_as(fun, call, argument_types(call.leaves, info), info)
+
+
+def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Traced:
+    """`record`, for types of the flat arguments that need not be those of the call."""
     key = (types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
-    cache = _programs.of(fun)
+    cache = programs.of(fun)
     found = cache.get(key)
     if type(found) is Traced:
         return found
@@ -184,8 +197,8 @@ def record(fun: Callable, options: Options, call: Call, transformation: str = "j
 
 def clear() -> None:
     """Forget every recorded program, and with it what was compiled."""
-    _programs.clear()
-    _fast_cache.clear()
+    programs.clear()
+    fast_cache.clear()
 
 
 # --- the transformation -------------------------------------------------------------------------------------------------------------
@@ -229,8 +242,9 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     def cache_miss(*args, **kwargs):
         try:
             return answer(args, kwargs)
-        except BaseException:
+        except BaseException as error:
             jitted._clear_cache()        # C++ would send every later call of this signature to Python
+            hide_our_frames(error)
             raise
 
     def answer(args, kwargs):
@@ -250,11 +264,11 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         return traced.out_tree.unflatten(outs), None, False
 
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
-                            cache=_fast_cache, key=options)
-    return _dressed(jitted, fun, options)
+                            cache=fast_cache, key=options)
+    return dressed(jitted, fun, lambda args, kwargs: _traced(fun, options, take_apart(fun, options, args, kwargs)))
 
 
-_fast_cache = xla.dispatch_cache(8192)
+fast_cache = xla.dispatch_cache(8192)
 
 
 def _needs_trace(leaves: Sequence, traced: Traced) -> bool:
@@ -278,15 +292,27 @@ def compiled(traced: Traced, options: Options, call: Call, name: str) -> Executa
     return once(traced.jaxpr.memo, key, build)
 
 
-def _dressed(jitted, fun: Callable, options: Options):
-    """The C++ function with the attributes that users expect of a jitted function."""
-    name = function_name(fun)
+def _traced(fun: Callable, options: Options, call: Call) -> stages.Traced:
+    """A recorded call as the first of the stages."""
+    traced, name = record(fun, options, call), function_name(fun)
 
+    def lowering(platform: str | None):
+        device, committed = (options.device, True) if options.device is not None else dispatch.device_of(call.leaves)
+        program = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=call.donated, keep_unused=options.keep_unused,
+                        platform=platform or device.platform)
+        return program, lambda more: dispatch.load_program(program, device, committed=committed,
+                                                           options={**dict(options.compiler_options), **more})
+    return stages.Traced(traced, call, name, lowering)
+
+
+def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced]):
+    """The C++ function with the attributes that users expect of it. traced(args, kwargs): a call as the first of the stages."""
+    @boundary
     def trace(*args, **kwargs) -> stages.Traced:
         """Record the function for arguments of these types, which may be ShapeDtypeStructs."""
-        call = take_apart(fun, options, args, kwargs)
-        return stages.Traced(record(fun, options, call), call, options, name)
+        return traced(args, kwargs)
 
+    @boundary
     def lower(*args, **kwargs) -> stages.Lowered:
         """The function as StableHLO for arguments of these types, which may be ShapeDtypeStructs."""
         return trace(*args, **kwargs).lower()
@@ -297,7 +323,7 @@ def _dressed(jitted, fun: Callable, options: Options):
 
     def clear_cache():
         """Forget all programs of this function."""
-        _programs.of(fun).clear()
+        programs.of(fun).clear()
         jitted._clear_cache()
 
     jitted.__wrapped__ = fun

@@ -5,7 +5,7 @@ from typing import Any, Callable, Sequence
 
 from mini_jax.core import source
 from mini_jax.core.linear import Zero, zero_like
-from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized
 from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -44,8 +44,27 @@ class LinearTrace(StagingTrace):
     def process(self, primitive, args, params):
         for arg in args:
             if type(arg) is StagingTracer and arg._trace is self:
-                return super().process(primitive, args, params)
-        return self.parent.process(primitive, args, params)
+                break
+        else:
+            return self.parent.process(primitive, args, params)
+        if primitive.facts.get("call"):
+            linear = tuple([type(a) is StagingTracer and a._trace is self for a in args])
+            if not all_linear(params["jaxpr"], linear):          # a user's jvp rule called a jitted function of primals and tangents
+                with current_trace(self):
+                    return eval_jaxpr(params["jaxpr"], (), *args)
+        return super().process(primitive, args, params)
+
+
+@memoized
+def all_linear(jaxpr: Jaxpr, linear: tuple[bool, ...]) -> bool:
+    """Does every equation, and every result, of a program depend on its inputs marked linear?"""
+    live = {v for v, is_linear in zip(jaxpr.invars, linear) if is_linear}
+    for eqn in jaxpr.eqns:
+        inputs = tuple([type(v) is Var and v in live for v in eqn.invars])
+        if not any(inputs) or eqn.primitive.facts.get("call") and not all_linear(eqn.params["jaxpr"], inputs):
+            return False
+        live.update(eqn.outvars)
+    return all(type(v) is Var and v in live for v in jaxpr.outvars)
 
 
 class JVPTrace(Trace):

@@ -13,6 +13,7 @@ from mini_jax.core.pytree import broadcast_prefix, keystr, tree_flatten_with_pat
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, named_axes, state
 from mini_jax.core.trace import Trace, Tracer, typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
@@ -178,21 +179,15 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
         raise TypeError(f"vmap takes a function, got {fun!r:.200} of type {type(fun).__name__}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    _check_axes(in_axes, "in_axes")
-    _check_axes(out_axes, "out_axes")
+    check_axes(in_axes, "vmap in_axes")
+    check_axes(out_axes, "vmap out_axes")
 
+    @boundary
     def vmap_fun(*args, **kwargs):
-        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-            raise ValueError(f"vmap in_axes has {len(in_axes)} entries, but {function_name(fun)} was called with {len(args)} positional arguments")
         leaves, tree = _flatten((args, kwargs))
         info = ProgramInfo("vmap", fun, lambda: argument_paths(fun, tree))
-        if kwargs or in_axes != 0:
-            flat_axes = broadcast_prefix(in_axes, _flatten(args)[1], is_none, "vmap in_axes")
-            flat_axes = [*flat_axes, *[0] * (len(leaves) - len(flat_axes))]
-        else:
-            flat_axes = [0] * len(leaves)
-        dims = [None if a is None else _checked_axis(leaf, a, i, info) for i, (leaf, a) in enumerate(zip(leaves, flat_axes))]
-        size = _mapped_size(leaves, dims, info, axis_size)
+        dims = flat_in_axes(in_axes, args, kwargs, leaves, info)
+        size = mapped_size(leaves, dims, info, axis_size)
         out_tree = None
 
         def flat_fun(*flat):
@@ -211,48 +206,68 @@ def is_none(x) -> bool:
     return x is None
 
 
-def _check_axes(axes, name: str) -> None:
+def check_axes(axes, name: str) -> None:
+    """TypeError unless `axes` is an int, None or a structure of them. name: what they are, "vmap in_axes"."""
     for leaf in tree_leaves(axes):
         if not isinstance(leaf, (int, np.integer)) or isinstance(leaf, bool):
-            raise TypeError(f"vmap {name} must be ints, None or nested structures of them, got {leaf!r} in {axes!r}")
+            raise TypeError(f"{name} must be ints, None or nested structures of them, got {leaf!r} in {axes!r}")
+
+
+def flat_in_axes(in_axes, args: tuple, kwargs: dict, leaves: Sequence, info: ProgramInfo) -> list[int | None]:
+    """The axis, non-negative, to map over of each flat argument; keyword arguments are mapped over axis 0. The errors name the argument."""
+    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+        raise ValueError(f"{info.transformation} in_axes has {len(in_axes)} entries, but {info.name} was called with {len(args)} positional arguments")
+    if kwargs or in_axes != 0:
+        flat_axes = broadcast_prefix(in_axes, _flatten(args)[1], is_none, f"{info.transformation} in_axes")
+        flat_axes = [*flat_axes, *[0] * (len(leaves) - len(flat_axes))]
+    else:
+        flat_axes = [0] * len(leaves)
+    return [None if a is None else _checked_axis(leaf, a, i, info) for i, (leaf, a) in enumerate(zip(leaves, flat_axes))]
 
 
 def _checked_axis(leaf, axis: int, position: int, info: ProgramInfo) -> int:
     try:
         aval = typeof(leaf)
     except TypeError:
-        raise TypeError(f"vmap: argument {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which has no axis "
-                        "to map over; give it in_axes None, or leave it out of the arguments") from None
+        raise TypeError(f"{info.transformation}: argument {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, "
+                        "which has no axis to map over; give it in_axes None, or leave it out of the arguments") from None
     if not -aval.ndim <= axis < aval.ndim:
-        raise ValueError(f"vmap was requested to map over axis {axis} of argument {info.path(position)} of {info.name}, which has type {aval} and so "
-                         f"{aval.ndim} axes" + ("; give it in_axes None to pass it whole" if aval.ndim == 0 else ""))
+        raise ValueError(f"{info.transformation} was requested to map over axis {axis} of argument {info.path(position)} of {info.name}, which has type "
+                         f"{aval} and so {aval.ndim} axes" + ("; give it in_axes None to pass it whole" if aval.ndim == 0 else ""))
     return axis % aval.ndim
 
 
-def _mapped_size(leaves, dims, info: ProgramInfo, axis_size: int | None) -> int:
+def mapped_size(leaves, dims, info: ProgramInfo, axis_size: int | None) -> int:
+    """The size of the mapped axis. ValueError where arguments differ in it, naming them."""
     sizes = {typeof(leaf).shape[d] for leaf, d in zip(leaves, dims) if d is not None}
     if axis_size is not None:
         sizes.add(axis_size)
     if len(sizes) == 1:
         return sizes.pop()
     if not sizes:
-        raise ValueError(f"vmap of {info.name} maps no argument: at least one in_axes entry must not be None, or axis_size be given")
+        raise ValueError(f"{info.transformation} of {info.name} maps no argument: at least one in_axes entry must not be None, or axis_size be given")
     found = [f"  {info.path(i)} has size {typeof(leaf).shape[d]} along axis {d} (type {typeof(leaf)})"
              for i, (leaf, d) in enumerate(zip(leaves, dims)) if d is not None]
     if axis_size is not None:
         found.append(f"  axis_size is {axis_size}")
-    raise ValueError(f"vmap got inconsistent sizes for array axes to be mapped in the arguments of {info.name}:\n" + "\n".join(found))
+    raise ValueError(f"{info.transformation} got inconsistent sizes for array axes to be mapped in the arguments of {info.name}:\n" + "\n".join(found))
+
+
+def result_axis(ndim: int, differs: bool, want: int | None, position: int, out_tree, info: ProgramInfo) -> int | None:
+    """Where out_axes puts the mapped axis of a result, of `ndim` dimensions without it, that differs along it or not. ValueError if it can't."""
+    if want is None:
+        if differs:
+            path = keystr(tree_flatten_with_path(out_tree.unflatten(range(out_tree.num_leaves)))[0][position][0])
+            raise ValueError(f"{info.transformation} has out_axes None for a result of {info.name}{f' at {path}' if path else ''}, which differs along the "
+                             "mapped axis: only results that don't depend on mapped arguments, or that a collective such as psum or pmean "
+                             "has made equal, can be left unmapped")
+        return None
+    if not -ndim - 1 <= want <= ndim:
+        raise ValueError(f"{info.transformation} out_axes {want} is out of bounds for a result of {info.name} with {ndim + 1} axes, the mapped one included")
+    return want % (ndim + 1)
 
 
 def _placed(out, size: int, have: int | None, want: int | None, position: int, out_tree, info: ProgramInfo):
     """A result with its mapped axis where out_axes wants it."""
-    if want is None:
-        if have is not None:
-            path = keystr(tree_flatten_with_path(out_tree.unflatten(range(out_tree.num_leaves)))[0][position][0])
-            raise ValueError(f"vmap has out_axes None for a result of {info.name}{f' at {path}' if path else ''}, which differs from example to example: "
-                             "only results that don't depend on mapped arguments can be left unmapped")
-        return out
-    ndim = typeof(out).ndim + (have is None)
-    if not -ndim <= want < ndim:
-        raise ValueError(f"vmap out_axes {want} is out of bounds for a result of {info.name} with {ndim} axes, the mapped one included")
-    return move_batch(out, size, have, want % ndim)
+    want = result_axis(typeof(out).ndim - (have is not None), have is not None, want, position, out_tree, info)
+    return out if want is None else move_batch(out, size, have, want)

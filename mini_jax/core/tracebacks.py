@@ -1,0 +1,37 @@
+"""Tracebacks that end in the user's code: our own frames are left out, unless config.traceback_filtering is "off"."""
+from __future__ import annotations
+
+import functools
+import types
+from typing import Callable
+
+from mini_jax.core import config, source
+
+_option = config.options["traceback_filtering"]
+
+
+def hide_our_frames(error: BaseException) -> None:
+    """Take mini_jax's frames out of the traceback of an error that is about to leave it."""
+    if _option.value == "off":
+        return
+    kept, tb = [], error.__traceback__
+    while tb is not None:
+        if not source.is_internal(tb.tb_frame.f_code.co_filename):
+            kept.append(tb)
+        tb = tb.tb_next
+    chain = None
+    for tb in reversed(kept):
+        chain = types.TracebackType(chain, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+    error.__traceback__ = chain
+
+
+def boundary(fun: Callable) -> Callable:
+    """Decorator of functions that users call: errors leave them without our frames."""
+    @functools.wraps(fun)
+    def bounded(*args, **kwargs):
+        try:
+            return fun(*args, **kwargs)
+        except Exception as error:
+            hide_our_frames(error)
+            raise
+    return bounded
