@@ -25,13 +25,19 @@ def hide_our_frames(error: BaseException) -> None:
     error.__traceback__ = chain
 
 
+def boundary_of(fun: Callable) -> Callable[[Callable], Callable]:
+    """Decorator of what a transformation makes of `fun`: it goes by fun's name, and errors leave it without our frames."""
+    def decorate(transformed):
+        def bounded(*args, **kwargs):
+            try:
+                return transformed(*args, **kwargs)
+            except Exception as error:
+                hide_our_frames(error)
+                raise
+        return functools.update_wrapper(bounded, fun, updated=())
+    return decorate
+
+
 def boundary(fun: Callable) -> Callable:
     """Decorator of functions that users call: errors leave them without our frames."""
-    @functools.wraps(fun)
-    def bounded(*args, **kwargs):
-        try:
-            return fun(*args, **kwargs)
-        except Exception as error:
-            hide_our_frames(error)
-            raise
-    return bounded
+    return boundary_of(fun)(fun)

@@ -1,7 +1,6 @@
 """Derivatives for users: jvp, linearize, vjp, grad, value_and_grad, linear_transpose, jacfwd, jacrev, hessian."""
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable, Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from mini_jax.core.program import ClosedJaxpr, Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import PyTreeDef, Partial, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
-from mini_jax.core.tracebacks import boundary
+from mini_jax.core.tracebacks import boundary, boundary_of
 from mini_jax.core.staging import eval_jaxpr
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
@@ -46,16 +45,22 @@ def _check_differentiable(leaves: Sequence, info: ProgramInfo, *, holomorphic: b
         except TypeError:
             raise TypeError(f"{info.transformation}: argument {info.path(position)} of {info.name} is {leaf!r:.200} of type "
                             f"{type(leaf).__name__}; derivatives are taken in arrays and numbers") from None
-        what = f"{info.transformation}: argument {info.path(position)} of {info.name} is {typeof(leaf)}"
-        if holomorphic:
-            if not dtypes.is_complex(dtype):
-                raise TypeError(f"{what}; with holomorphic=True inputs must be complex")
-        elif dtypes.is_extended(dtype) or not dtypes.is_inexact(dtype):
-            if not allow_int:
-                raise TypeError(f"{what}; derivatives are taken in floating-point inputs. Convert it to float, choose other arguments "
-                                "with argnums, or pass allow_int=True, which gives it a float0 gradient.")
-        elif dtypes.is_complex(dtype) and info.transformation in ("grad", "value_and_grad", "jacrev", "jacfwd", "hessian"):
-            raise TypeError(f"{what}, complex; pass holomorphic=True if {info.name} is holomorphic, or use vjp or jvp")
+        if not (dtypes.is_complex(dtype) if holomorphic else dtypes.is_floating(dtype)):
+            problem = _no_derivative(dtype, info, holomorphic, allow_int)
+            if problem:
+                raise TypeError(f"{info.transformation}: argument {info.path(position)} of {info.name} is {typeof(leaf)}{problem}")
+
+
+def _no_derivative(dtype, info: ProgramInfo, holomorphic: bool, allow_int: bool) -> str | None:
+    """Why the derivative can't be taken in an input of this dtype, if it can't."""
+    if holomorphic:
+        return "; with holomorphic=True inputs must be complex"
+    if dtypes.is_complex(dtype):
+        return f", complex; pass holomorphic=True if {info.name} is holomorphic, or use vjp or jvp"
+    if not allow_int:
+        return ("; derivatives are taken in floating-point inputs. Convert it to float, choose other arguments with argnums, or pass "
+                "allow_int=True, which gives it a float0 gradient.")
+    return None
 
 
 def _positions(argnums, count: int, info_name: str, transformation: str) -> tuple[int, ...]:
@@ -236,36 +241,36 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     holomorphic: fun is complex and holomorphic. allow_int: integer arguments are allowed and get float0 gradients.
     Raises TypeError where the value is no real scalar or an argument has no derivatives.
     """
-    return _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "value_and_grad")
+    _check_callable(fun, "value_and_grad")
 
-
-def _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, transformation):
-    _check_callable(fun, transformation)
-
-    @boundary
+    @boundary_of(fun)
     def value_and_grad_fun(*args, **kwargs):
-        positions = _positions(argnums, len(args), function_name(fun), transformation)
-        chosen = tuple([args[p] for p in positions])
-        leaves, tree = _flatten(chosen)
-        info = _info(transformation, fun, chosen, positions)
-        _check_differentiable(leaves, info, holomorphic=holomorphic, allow_int=allow_int)
+        return _value_and_grad("value_and_grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int)
+    return value_and_grad_fun
 
-        def of_chosen(*values):
-            full = list(args)
-            for p, v in zip(positions, values):
-                full[p] = v
-            return fun(*full, **kwargs)
-        flat, result = _flat_fun(of_chosen, tree, info, has_aux)
-        outs, linear = linearize_flat(flat, leaves, info)
-        count = len(outs) - result.get("count", 0)
-        _check_scalar(outs[:count], result["tree"], info, holomorphic)
-        one = np.ones((), linear.out_types[0].dtype)[()]
-        gradient = [instantiate(ct) for ct in transpose_flat(linear._replace(outs=linear.outs[:1]), [one])]
-        value = result["tree"].unflatten(outs[:count])
-        gradients = tree.unflatten(gradient)
-        gradients = gradients[0] if isinstance(argnums, (int, np.integer)) else gradients
-        return ((value, result["aux_tree"].unflatten(outs[count:])) if has_aux else value), gradients
-    return functools.update_wrapper(value_and_grad_fun, fun, updated=())
+
+def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomorphic, allow_int):
+    positions = _positions(argnums, len(args), function_name(fun), transformation)
+    chosen = tuple([args[p] for p in positions])
+    leaves, tree = _flatten(chosen)
+    info = _info(transformation, fun, chosen, positions)
+    _check_differentiable(leaves, info, holomorphic=holomorphic, allow_int=allow_int)
+
+    def of_chosen(*values):
+        full = list(args)
+        for p, v in zip(positions, values):
+            full[p] = v
+        return fun(*full, **kwargs)
+    flat, result = _flat_fun(of_chosen, tree, info, has_aux)
+    outs, linear = linearize_flat(flat, leaves, info)
+    count = len(outs) - result.get("count", 0)
+    _check_scalar(outs[:count], result["tree"], info, holomorphic)
+    one = np.ones((), linear.out_types[0].dtype)[()]
+    gradient = [instantiate(ct) for ct in transpose_flat(linear._replace(outs=linear.outs[:1]), [one])]
+    value = result["tree"].unflatten(outs[:count])
+    gradients = tree.unflatten(gradient)
+    gradients = gradients[0] if isinstance(argnums, (int, np.integer)) else gradients
+    return ((value, result["aux_tree"].unflatten(outs[count:])) if has_aux else value), gradients
 
 
 def _check_scalar(outs: Sequence, tree: PyTreeDef, info: ProgramInfo, holomorphic: bool) -> None:
@@ -290,13 +295,13 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
 
     As value_and_grad, without the value; with has_aux the result is (gradient, aux).
     """
-    both = _value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, "grad")
+    _check_callable(fun, "grad")
 
-    @boundary
+    @boundary_of(fun)
     def grad_fun(*args, **kwargs):
-        value, gradient = both(*args, **kwargs)
+        value, gradient = _value_and_grad("grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int)
         return (gradient, value[1]) if has_aux else gradient
-    return functools.update_wrapper(grad_fun, fun, updated=())
+    return grad_fun
 
 
 @boundary
@@ -373,7 +378,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """
     _check_callable(fun, "jacfwd")
 
-    @boundary
+    @boundary_of(fun)
     def jacfun(*args, **kwargs):
         positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacfwd")
         leaves, tree = _flatten(chosen)
@@ -390,7 +395,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
             _check_output(typeof(out), info, holomorphic)
         jacobian = result["tree"].unflatten([_argument_tree(tree, argnums, _split_rows(column, leaves, typeof(column).ndim - 1)) for column in columns])
         return (jacobian, result["aux_tree"].unflatten(aux)) if has_aux else jacobian
-    return functools.update_wrapper(jacfun, fun, updated=())
+    return jacfun
 
 
 def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
@@ -398,7 +403,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """The Jacobian of `fun` in the arguments `argnums`, row by row, by reverse mode (good for few outputs). As jacfwd."""
     _check_callable(fun, "jacrev")
 
-    @boundary
+    @boundary_of(fun)
     def jacfun(*args, **kwargs):
         positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacrev")
         leaves, tree = _flatten(chosen)
@@ -414,7 +419,7 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         by_input = [_split_rows(row, outs[:count], 0) for row in rows]
         jacobian = result["tree"].unflatten([_argument_tree(tree, argnums, [parts[j] for parts in by_input]) for j in range(count)])
         return (jacobian, result["aux_tree"].unflatten(outs[count:])) if has_aux else jacobian
-    return functools.update_wrapper(jacfun, fun, updated=())
+    return jacfun
 
 
 def _argument_tree(tree: PyTreeDef, argnums, leaves: list):

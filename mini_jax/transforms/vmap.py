@@ -1,7 +1,6 @@
 """Vectorization: a function of one example becomes one of a batch, by the batching rules of its primitives."""
 from __future__ import annotations
 
-import functools
 from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -13,7 +12,7 @@ from mini_jax.core.pytree import broadcast_prefix, keystr, tree_flatten_with_pat
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, named_axes, state
 from mini_jax.core.trace import Trace, Tracer, typeof
-from mini_jax.core.tracebacks import boundary
+from mini_jax.core.tracebacks import boundary_of
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
@@ -182,7 +181,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
     check_axes(in_axes, "vmap in_axes")
     check_axes(out_axes, "vmap out_axes")
 
-    @boundary
+    @boundary_of(fun)
     def vmap_fun(*args, **kwargs):
         leaves, tree = _flatten((args, kwargs))
         info = ProgramInfo("vmap", fun, lambda: argument_paths(fun, tree))
@@ -199,7 +198,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
         flat_out = [out_axes] * len(outs) if type(out_axes) is int else broadcast_prefix(out_axes, out_tree, is_none, "vmap out_axes")
         return out_tree.unflatten([_placed(out, size, have, want, i, out_tree, info)
                                    for i, (out, have, want) in enumerate(zip(outs, out_dims, flat_out))])
-    return functools.update_wrapper(vmap_fun, fun, updated=())
+    return vmap_fun
 
 
 def is_none(x) -> bool:
