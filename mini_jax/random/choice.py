@@ -1,4 +1,4 @@
-"""Drawing from finite sets: shuffling, picking with and without putting back, categories with given logits, waiting times."""
+"""Drawing from finite sets: shuffling, picking with and without putting back, categories with given logits."""
 from __future__ import annotations
 
 import math
@@ -10,13 +10,13 @@ from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis, canonical_shape
-from mini_jax.random.arguments import draw, integer_dtype, keys_of, parameter, placed, sampler
+from mini_jax.random.arguments import keys_of, parameter, placed
 from mini_jax.random.continuous import GUMBEL, gumbel_mode
 from mini_jax.random.keys import opened
 from mini_jax.random.uniform import integers, unit
 from mini_jax.runtime.dispatch import library
 
-__all__ = ["permutation", "choice", "categorical", "geometric"]
+__all__ = ["permutation", "choice", "categorical"]
 
 
 def _population(name: str, x):
@@ -175,17 +175,3 @@ def _different_categories(data, generator, mode, logits, axis, shape, draws):
     order = [i for i in range(aval.ndim) if i != axis]
     found = lax.top_k(lax.transpose(scores, (*order, axis)), draws)[1]
     return lax.reshape(lax.transpose(found, (aval.ndim - 1, *range(aval.ndim - 1))), shape)
-
-
-def geometric(key, p, shape=None, dtype=None, *, out_sharding=None):
-    """How many tries it takes until one succeeds, each with probability p: ⌊log u / log(1 - p)⌋ + 1."""
-    return draw(_geometric, "geometric", key, shape, integer_dtype("geometric", dtype), p, out_sharding=out_sharding)
-
-
-@sampler
-def _geometric(data, generator, shape, dtype, p):
-    wide = dtypes.to_inexact(typeof(p).dtype)
-    u = unit(data, generator, shape, wide)
-    u = lax.select(lax.eq(u, wide.type(0)), lax.full_like(u, 1), u)
-    tries = lax.floor(lax.div(lax.log(u), lax.log1p(lax.neg(parameter(p, wide, shape)))))
-    return lax.convert_element_type(lax.add(tries, wide.type(1)), dtype)

@@ -102,7 +102,6 @@ def cases(jax) -> dict:
     case("categorical shape", lambda: r.categorical(key(), logits(), shape=(20, 2)))
     case("categorical different", lambda: r.categorical(key(), logits(), shape=(3, 2), replace=False))
     case("categorical high", lambda: r.categorical(key(), logits(), shape=(20, 2), mode="high"))
-    case("geometric", lambda: r.geometric(key(), 0.3, (20,)))
 
     # continuous distributions
     for dtype in ("float16", "bfloat16", "float32", "complex64"):
@@ -128,6 +127,25 @@ def cases(jax) -> dict:
     case("wald", lambda: r.wald(key(), jnp.array([0.5, 1.0, 2.0])))
     case("triangular", lambda: r.triangular(key(), -1.0, 0.5, 2.0, (9,)))
     case("double_sided_maxwell", lambda: r.double_sided_maxwell(key(), 1.0, 2.0, (9,)))
+
+    case("geometric", lambda: r.geometric(key(), 0.3, (20,)))
+    case("poisson", lambda: r.poisson(key(), 3.0, (20,)))
+    case("poisson arrays", lambda: r.poisson(key(), jnp.array([0.0, 0.5, 9.0, 11.0, 100.0, 12345.0])))
+
+    # gamma and what comes of it
+    case("gamma", lambda: r.gamma(key(), jnp.array([0.1, 0.5, 1.0, 2.5, 30.0])))
+    case("gamma shape", lambda: r.gamma(key(), 0.7, (3, 4)))
+    case("gamma float64", lambda: r.gamma(key(), 2.5, (5,)), True)
+    case("loggamma", lambda: r.loggamma(key(), jnp.array([1e-3, 0.1, 0.5, 1.0, 2.5, 30.0])))
+    case("gamma derivative", lambda: jax.grad(lambda a: r.gamma(key(), a).sum())(jnp.array([0.3, 1.0, 4.0])))
+    case("beta", lambda: r.beta(key(), 0.5, jnp.array([0.5, 1.0, 3.0])))
+    case("dirichlet", lambda: r.dirichlet(key(), jnp.array([0.5, 1.0, 2.0]), (4,)))
+    case("chisquare", lambda: r.chisquare(key(), 3.0, (5,)))
+    case("f", lambda: r.f(key(), 3.0, 5.0, (5,)))
+    case("t", lambda: r.t(key(), 3.0, (5,)))
+    case("generalized_normal", lambda: r.generalized_normal(key(), 1.5, (5,)))
+    case("ball", lambda: r.ball(key(), 3, 2, (4,)))
+    case("ball p", lambda: r.ball(key(), 2, 1.5, (4,)))
 
     # typed keys through structural operations
     keys = lambda: r.split(key(), 6)
