@@ -97,7 +97,7 @@ def unfolded(parts: Linearized) -> Unfolded:
     while pending:
         var = pending.pop()
         eqn = made.get(var)
-        if eqn is not None and _enlarges(eqn):
+        if eqn is not None and enlarges(eqn):
             again.add(id(eqn))
             pending += [v for v in eqn.invars if type(v) is Var]
         else:
@@ -107,7 +107,7 @@ def unfolded(parts: Linearized) -> Unfolded:
     return Unfolded(eqns, [renamed(v) for v in parts.linear.outvars], list(parts.linear.invars[count:]), list(residuals))
 
 
-def _enlarges(eqn: JaxprEqn) -> bool:
+def enlarges(eqn: JaxprEqn) -> bool:
     """Does an equation only write its operand larger?"""
     if eqn.primitive is not shapes.broadcast_in_dim_p and eqn.primitive is not shapes.convert_element_type_p:
         return False

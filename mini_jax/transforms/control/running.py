@@ -10,16 +10,17 @@ from mini_jax.core import config
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr
 from mini_jax.core.staging import eval_jaxpr, stage
-from mini_jax.core.state import state
-from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
-from mini_jax.runtime import dispatch
+from mini_jax.core.trace import Tracer, leaked, typeof
+from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.dispatch import once
 from mini_jax.transforms.jit import jit_p
 
 
 def run(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
     """Apply a program: one compiled program where operations run at once, its equations where they are recorded."""
-    return jit_p.bind(*args, jaxpr=jaxpr, name=name) if state.trace is eval_trace else eval_jaxpr(jaxpr, (), *args)
+    if xla.staging.value or not jaxpr.eqns:
+        return eval_jaxpr(jaxpr, (), *args)
+    return jit_p.bind(*args, jaxpr=jaxpr, name=name)
 
 
 def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Jaxpr) -> list:

@@ -23,7 +23,7 @@ from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import argument_types, keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths
-from mini_jax.transforms.control.pieces import chosen, given, joined, unfolded, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import chosen, enlarges, given, joined, unfolded, with_outputs, zero_value
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
@@ -261,11 +261,13 @@ class _Plan(NamedTuple):
 
     invariant: constants -> the residuals that are the same at every step, computed once, before the loop.
     primal: the body (invariant residuals, constants; carry; x) -> (carry; y, residuals that differ from step to step).
-    linear: the body (fixed residuals, tangents of constants; tangent carry; stacked residuals, tangents of x) -> tangents.
+    prologue: (fixed residuals, tangents of constants) -> the tangents that are the same at every step.
+    linear: the body (fixed residuals, those tangents; tangent carry; stacked residuals, tangents of x) -> tangents.
     fixed, stacked: where each residual is: an invariant one, a constant or an x by its position, or a y of `primal`.
     """
     invariant: Jaxpr
     primal: Jaxpr
+    prologue: Jaxpr
     linear: Jaxpr
     consts: list
     fixed: tuple[tuple[str, int], ...]
@@ -313,10 +315,37 @@ def _linear_plan(jaxpr: Jaxpr, num_consts: int, num_carry: int, nonzero: tuple[b
     dots_consts, dots_carry, dots_xs = _split(linear.tangents, sum(consts), sum(carry))
     out = parts.out_nonzero
     carry_dots = chosen(given(linear.outvars, out[:num_carry], [t.tangent() for t in jaxpr.out_types]), carry)
-    linear_body = with_outputs(Jaxpr((), [], linear.eqns, [], parts.linear.effects, jaxpr.info),
-                               [*carry_dots, *linear.outvars[sum(out[:num_carry]):]], [*fixed, *dots_consts, *dots_carry, *stacked, *dots_xs])
-    return _Plan(invariant, body, linear_body, parts.consts, tuple([places[v] for v in fixed]), tuple([stacked_at[v] for v in stacked]),
+    results = [*carry_dots, *linear.outvars[sum(out[:num_carry]):]]
+    once, each = _prologue(linear.eqns, fixed, dots_consts, results)
+    prologue = dce(Jaxpr((), [*fixed, *dots_consts], linear.eqns, once, info=jaxpr.info))
+    linear_body = with_outputs(Jaxpr((), [], each, [], parts.linear.effects, jaxpr.info), results,
+                               [*fixed, *once, *dots_carry, *stacked, *dots_xs])
+    return _Plan(invariant, body, prologue, linear_body, parts.consts, tuple([places[v] for v in fixed]), tuple([stacked_at[v] for v in stacked]),
                  carry, out[num_carry:])
+
+
+def _prologue(eqns: Sequence[JaxprEqn], fixed: Sequence[Var], tangents: Sequence[Var], results: Sequence) -> tuple[list[Var], list[JaxprEqn]]:
+    """Of a linear program, the variables to compute once, before the loop, and the equations that are left for each step.
+
+    What depends on fixed residuals and tangents of constants alone is the same at every step; its cotangents are then summed over the
+    steps first, and transposed once. What only writes its operand larger (a broadcast) stays in the loop, which is thus given the operand.
+    """
+    same, dependent, hoisted = {*fixed, *tangents}, set(tangents), []
+    for eqn in eqns:
+        if not eqn.effects and all([type(v) is Literal or v in same for v in eqn.invars]):
+            same.update(eqn.outvars)
+            if not dependent.isdisjoint([v for v in eqn.invars if type(v) is Var]):
+                dependent.update(eqn.outvars)
+                hoisted.append(eqn)
+    while True:
+        skipped = set(map(id, hoisted))
+        each = [eqn for eqn in eqns if id(eqn) not in skipped]
+        read = {v for eqn in each for v in eqn.invars if type(v) is Var} | {v for v in results if type(v) is Var}
+        kept = [eqn for eqn in hoisted if not (enlarges(eqn) and eqn.outvars[0] in read)]
+        if len(kept) == len(hoisted):
+            made = {v: None for eqn in hoisted for v in eqn.outvars if v in read}
+            return [v for v in [*tangents, *made] if v in read], each
+        hoisted = kept
 
 
 def _linearize(primals, nonzero, *, jaxpr, num_consts, num_carry, **params):
@@ -334,6 +363,7 @@ def _linearize(primals, nonzero, *, jaxpr, num_consts, num_carry, **params):
         dots = given(tangents, nonzero, [None] * len(primals))
         consts_dot, init_dot, xs_dot = _split(dots, num_consts, num_carry)
         consts_dot, xs_dot = [t for t in consts_dot if t is not None], [t for t in xs_dot if t is not None]
+        consts_dot = run(plan.prologue, [*fixed, *consts_dot], "scan_prologue") if plan.prologue.outvars else []
         init_dot = [zero_value(typeof(v).tangent()) if t is None else t for v, t, live in zip(init, init_dot, plan.carry) if live]
         return scan_p.bind(*fixed, *consts_dot, *init_dot, *stacked, *xs_dot, jaxpr=plan.linear, num_consts=len(fixed) + len(consts_dot),
                            num_carry=len(init_dot), **params)
