@@ -126,15 +126,18 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
 
     def body(e, i, *values):
         *state, result = values
+        phase = i if steps == n else e.emit(f"stablehlo.remainder {i}, {e.constant(n, index)} : {index.mlir}")
+        anew = compare(e, "EQ", phase, zero, index)
         if steps != n:
-            phase = e.emit(f"stablehlo.remainder {i}, {e.constant(n, index)} : {index.mlir}")
-            anew = compare(e, "EQ", phase, zero, index)
             state = [e.emit(f"stablehlo.select {anew}, {start}, {s} : {i1}, {t(kind.dtypes[k]).mlir}") for k, start, s in zip(carried, starts, state)]
         place = e.emit(f"stablehlo.subtract {e.constant(steps - 1, index)}, {i} : {index.mlir}") if reverse else i
         row = t(view.dtype)
         entries = [e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {place}, {zero}, sizes = {list(row.shape)} : ({view.mlir}, {positions}) -> {row.mlir}")
                    for x in operands]
         entries = [e.convert(x, row, kind.dtypes[-1]) for x in entries]
+        if len(entries) == 2:                                                           # what would multiply o₋₁ = 0 may be infinite
+            carry = t(kind.dtypes[0])
+            entries[0] = e.emit(f"stablehlo.select {anew}, {e.constant(0, carry)}, {entries[0]} : {i1}, {carry.mlir}")
         left = [None] * (len(kind.dtypes) - len(state)) + state
         state = kind.merge(e, left, kind.lift(e, entries, t), t)
         y = e.convert(kind.value(e, state, t), t(kind.dtypes[-1]), view.dtype)
@@ -152,6 +155,10 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
 def _doubling(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, reverse: bool) -> str:
     """After step k each entry stands for the 2ᵏ entries that end (with reverse, begin) there."""
     n, t = aval.shape[axis], lambda dtype: aval.update(dtype=dtype)
+    if len(operands) == 2:                                                              # what would multiply o₋₁ = 0 may be infinite
+        places, flag = t(dtypes.int32), t(dtypes.bool_)
+        first = compare(e, "EQ", e.emit(f"stablehlo.iota dim = {axis} : {places.mlir}"), e.constant(n - 1 if reverse else 0, places), places)
+        operands = [e.emit(f"stablehlo.select {first}, {e.constant(0, aval)}, {operands[0]} : {flag.mlir}, {aval.mlir}"), operands[1]]
     state = kind.lift(e, [e.convert(x, aval, kind.dtypes[-1]) for x in operands], t)
     distance = 1
     while distance < n:
