@@ -47,6 +47,8 @@ class LinearTrace(StagingTrace):
                 break
         else:
             return self.parent.process(primitive, args, params)
+        if "split" in primitive.facts:                   # loops and branches: what doesn't depend on our tracers is not recorded
+            return primitive.facts["split"](self, args, [type(a) is StagingTracer and a._trace is self for a in args], params)
         if primitive.facts.get("call"):
             linear = tuple([type(a) is StagingTracer and a._trace is self for a in args])
             if not all_linear(params["jaxpr"], linear):          # a user's jvp rule called a jitted function of primals and tangents

@@ -18,12 +18,13 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import prefix_errors
 from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.state import current_trace
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax import elementwise, selection, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import argument_types, keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths
-from mini_jax.transforms.control.pieces import given, joined, unfolded, widened, with_outputs
+from mini_jax.transforms.control.pieces import dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr
@@ -314,6 +315,30 @@ def _linearize(primals, nonzero, *, branches):
 
 
 @memoized
+def _known_results(first: Jaxpr, rest: tuple[Jaxpr, ...], linear: tuple[bool, ...]) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
+    """The branches with those results alone that in no branch depend on the inputs marked linear, and which these are."""
+    branches = (first, *rest)
+    known = (True,) * len(first.outvars)
+    for branch in branches:
+        known = tuple([k and not live for k, live in zip(known, dependent(branch, linear)[1])])
+    return tuple([dce(b.replace(invars=[v for v, f in zip(b.invars, linear) if not f], outvars=[v for v, k in zip(b.outvars, known) if k],
+                                eqns=[eqn for eqn in b.eqns if eqn not in set(dependent(b, linear)[0])])) for b in branches]), known
+
+
+def _split_known(trace, args, linear, params):
+    """How a linear program records a cond: results that don't depend on its inputs come from a cond of their own, outside of it."""
+    outs = trace.record(cond_p, args, params)
+    if linear[0]:
+        return outs
+    branches, known = _known_results(params["branches"][0], params["branches"][1:], tuple(linear[1:]))
+    if not any(known):
+        return outs
+    with current_trace(trace.parent):
+        found = iter(cond_p.bind(*[a for a, f in zip(args, linear) if not f], branches=branches))
+    return [next(found) if k else out for k, out in zip(known, outs)]
+
+
+@memoized
 def _backward_branches(first: Jaxpr, rest: tuple[Jaxpr, ...], kinds: tuple, ct_live: tuple[bool, ...]) -> _Branches:
     parts = [transpose_jaxpr(branch, kinds, ct_live) for branch in (first, *rest)]
     types = [t.tangent() for t, kind in zip(first.in_types, kinds) if kind is not False]
@@ -367,6 +392,7 @@ def _batch(axis, args, dims, *, branches):
 
 cond_p.type_rule = lambda index, *types, branches: branches[0].out_types
 cond_p.jvp, cond_p.linearize, cond_p.transpose, cond_p.batch = _jvp, _linearize, _transpose, _batch
+cond_p.facts["split"] = _split_known
 cond_p.effects_rule = lambda types, params: NO_EFFECTS.union(*[branch.effects for branch in params["branches"]])
 cond_p.impl = lambda *args, branches: run_compiled(cond_p, args, {"branches": branches}, branches[0])
 

@@ -15,18 +15,19 @@ from lowering.emit import lowers
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
 from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import check_callable, flat_result, flatten, record, record_carrying
-from mini_jax.transforms.control.pieces import chosen, given, joined, widened, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, widened, with_outputs, zero_value
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.control.scan import scan_flat, turns
-from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.jvp import LinearTrace, jvp_jaxpr
 from mini_jax.transforms.vmap import batch_jaxpr, move_batch
 
 __all__ = ["while_loop", "fori_loop", "while_p"]
@@ -207,8 +208,9 @@ def _derivative(primals, dots: Sequence, body: _Derivative, cond_jaxpr: Jaxpr, c
     types = cond_jaxpr.in_types
     condition = widened(cond_jaxpr, (*types, *[t.tangent() for t in chosen(types[cond_nconsts:], body.carry)]), tuple(range(len(types))))
     consts = [*body.consts, *consts, *consts_dot]
-    return while_p.bind(*cond_consts, *consts, *init, *init_dot, cond_jaxpr=condition, body_jaxpr=body.jaxpr, cond_nconsts=cond_nconsts,
-                        body_nconsts=len(consts))
+    bind = while_p.bind if not isinstance(state.trace, LinearTrace) else lambda *args, **params: state.trace.record(while_p, args, params)
+    return bind(*cond_consts, *consts, *init, *init_dot, cond_jaxpr=condition, body_jaxpr=body.jaxpr, cond_nconsts=cond_nconsts,
+                body_nconsts=len(consts))
 
 
 def _jvp(primals, tangents, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
@@ -236,6 +238,40 @@ def _linearize(primals, nonzero, **params):
 def _transpose(cts, *args, **params):
     raise ValueError("Reverse-mode differentiation does not work for lax.while_loop or lax.fori_loop with dynamic start/stop values. "
                      "Try using lax.scan, or using fori_loop with static start/stop.")
+
+
+@memoized
+def _known_loop(body: Jaxpr, condition: Jaxpr, cond_nconsts: int, body_nconsts: int, linear: tuple[bool, ...]):
+    """The loop of the carries that don't depend on the inputs marked linear: (condition, body, which constants, which carries), or None
+    where the condition depends on them or nothing is left."""
+    cond_consts, consts, carry = _split(linear, cond_nconsts, body_nconsts)
+    while True:
+        _, out = dependent(body, (*consts, *carry))
+        if joined(carry, out) == carry:
+            break
+        carry = joined(carry, out)
+    if all(carry) or dependent(condition, (*cond_consts, *carry))[1][0]:
+        return None
+    known = [not f for f in (*consts, *carry)]
+    body = dce(body.replace(invars=chosen(body.invars, known), outvars=chosen(body.outvars, known[body_nconsts:]),
+                            eqns=[eqn for eqn in body.eqns if eqn not in set(dependent(body, (*consts, *carry))[0])]))
+    kept = [True] * cond_nconsts + known[body_nconsts:]
+    return condition.replace(invars=chosen(condition.invars, kept)), body, tuple(known[:body_nconsts]), tuple(known[body_nconsts:])
+
+
+def _split_known(trace, args, linear, params):
+    """How a linear program records a while loop: carries that don't depend on its inputs come from a loop of their own, outside of it."""
+    cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
+    found = _known_loop(params["body_jaxpr"], params["cond_jaxpr"], cond_nconsts, body_nconsts, tuple(linear))
+    outs = trace.record(while_p, args, params)
+    if found is None:
+        return outs
+    condition, body, consts, carry = found
+    cond_consts, body_consts, init = _split(args, cond_nconsts, body_nconsts)
+    with current_trace(trace.parent):
+        known = iter(while_p.bind(*cond_consts, *chosen(body_consts, consts), *chosen(init, carry), cond_jaxpr=condition, body_jaxpr=body,
+                                  cond_nconsts=cond_nconsts, body_nconsts=sum(consts)))
+    return [next(known) if k else out for k, out in zip(carry, outs)]
 
 
 class _BatchedLoop(NamedTuple):
@@ -300,6 +336,7 @@ def _types(*types, body_jaxpr: Jaxpr, **_):
 
 
 while_p.type_rule, while_p.jvp, while_p.linearize, while_p.transpose, while_p.batch = _types, _jvp, _linearize, _transpose, _batch
+while_p.facts["split"] = _split_known
 while_p.effects_rule = lambda types, params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
 while_p.impl = lambda *args, **params: run_compiled(while_p, args, params, params["body_jaxpr"])
 

@@ -115,3 +115,13 @@ def enlarges(eqn: JaxprEqn) -> bool:
     if dtypes.is_extended(small.dtype):
         return False
     return small.size * small.dtype.itemsize < large.size * large.dtype.itemsize
+
+
+def dependent(jaxpr: Jaxpr, inputs: Sequence[bool]) -> tuple[list[JaxprEqn], tuple[bool, ...]]:
+    """The equations, and for each output whether it does so, that depend on the inputs marked."""
+    live, eqns = set(chosen(jaxpr.invars, inputs)), []
+    for eqn in jaxpr.eqns:
+        if not live.isdisjoint([v for v in eqn.invars if type(v) is Var]):
+            live.update(eqn.outvars)
+            eqns.append(eqn)
+    return eqns, tuple([type(v) is Var and v in live for v in jaxpr.outvars])

@@ -2,20 +2,18 @@
 
     scan_p   consts, carry, xs -> carry, ys     with the body (consts, carry, x) -> (carry, y)
 
-Its derivative in reverse mode is another scan, the other way: the body is linearized once, what its linear part reads
-is stacked over the steps, and the linear part, transposed, runs from the last step to the first.
+Its derivatives stand in scan_derivatives.py.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes, errors
-from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, dce, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import Tracer, typeof, whence
 from mini_jax.core.types import array_type
@@ -23,10 +21,8 @@ from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import argument_types, keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths
-from mini_jax.transforms.control.pieces import chosen, enlarges, given, joined, unfolded, with_outputs, zero_value
-from mini_jax.transforms.control.running import run, run_compiled
-from mini_jax.transforms.jvp import jvp_jaxpr
-from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.control.pieces import chosen, given
+from mini_jax.transforms.control.running import run_compiled
 from mini_jax.transforms.vmap import Batched, batch_jaxpr, move_batch
 
 __all__ = ["scan", "scan_p"]
@@ -197,240 +193,20 @@ def in_python(f: Callable, init, xs: Sequence, tree: PyTreeDef, length: int, rev
 
 # --- rules ------------------------------------------------------------------------------------------------------------------------
 
-def _types(*types, jaxpr: Jaxpr, length: int, num_carry: int, **_):
+def types_of(*types, jaxpr: Jaxpr, length: int, num_carry: int, **_):
     outs = jaxpr.out_types
     return [*outs[:num_carry], *[t.update(shape=(length, *t.shape)) for t in outs[num_carry:]]]
 
 
-def _split(values: Sequence, num_consts: int, num_carry: int) -> tuple:
+def in_three(values: Sequence, num_consts: int, num_carry: int) -> tuple:
     """Values that go with the inputs, in three: of the constants, the carry and xs."""
     return values[:num_consts], values[num_consts:num_consts + num_carry], values[num_consts + num_carry:]
-
-
-class _Derivative(NamedTuple):
-    """The body of a scan's jvp, the values of its leading constants, which carries and which outputs have tangents."""
-    jaxpr: Jaxpr
-    consts: list
-    carry: tuple[bool, ...]
-    ys: tuple[bool, ...]
-
-
-@memoized
-def _jvp_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, nonzero: tuple[bool, ...]) -> _Derivative:
-    """The body (consts, tangents; carry, tangents; x, tangents) -> (carry, tangents; y, tangents): a carry has a tangent where
-    it has one before the first step or after any."""
-    consts, carry, xs = _split(nonzero, num_consts, num_carry)
-    while True:
-        program, new_consts, out = jvp_jaxpr(jaxpr, (*consts, *carry, *xs))
-        if joined(carry, out) == carry:
-            break
-        carry = joined(carry, out)
-    count, extra = len(jaxpr.invars), len(new_consts)
-    new, primals, tangents = program.invars[:extra], program.invars[extra:extra + count], program.invars[extra + count:]
-    of_consts, of_carry, of_xs = _split(primals, num_consts, num_carry)
-    dots_consts, dots_carry, dots_xs = _split(tangents, sum(consts), sum(carry))
-    ys = out[num_carry:]
-    outs, dots = program.outvars[:len(jaxpr.outvars)], program.outvars[len(jaxpr.outvars):]
-    carry_dots = chosen(given(dots, out[:num_carry], [t.tangent() for t in jaxpr.out_types]), carry)
-    body = with_outputs(program, [*outs[:num_carry], *carry_dots, *outs[num_carry:], *dots[sum(out[:num_carry]):]],
-                        [*new, *of_consts, *dots_consts, *of_carry, *dots_carry, *of_xs, *dots_xs])
-    return _Derivative(body, new_consts, carry, ys)
-
-
-def _jvp(primals, tangents, *, jaxpr, num_consts, num_carry, **params):
-    body, new, carry_live, ys_live = _jvp_body(jaxpr, num_consts, num_carry, tuple([type(t) is not Zero for t in tangents]))
-    consts, init, xs = _split(primals, num_consts, num_carry)
-    consts_dot, init_dot, xs_dot = _split(tangents, num_consts, num_carry)
-    consts_dot, xs_dot = _live(consts_dot), _live(xs_dot)
-    init_dot = [zero_value(t.aval) if type(t) is Zero else t for t in chosen(init_dot, carry_live)]
-    outs = scan_p.bind(*new, *consts, *consts_dot, *init, *init_dot, *xs, *xs_dot, jaxpr=body, num_consts=len(new) + num_consts + len(consts_dot),
-                       num_carry=num_carry + len(init_dot), **params)
-    count, ys = num_carry + len(init_dot), len(jaxpr.outvars) - num_carry
-    carry_dots, y_dots = outs[num_carry:count], outs[count + ys:]
-    zeros = [Zero(t.tangent()) for t in _types(jaxpr=jaxpr, num_carry=num_carry, **params)]
-    return ([*outs[:num_carry], *outs[count:count + ys]],
-            [*given(carry_dots, carry_live, zeros), *given(y_dots, ys_live, zeros[num_carry:])])
-
-
-def _live(tangents: Sequence) -> list:
-    return [t for t in tangents if type(t) is not Zero]
-
-
-class _Plan(NamedTuple):
-    """A scan's linearization: which programs run, and where the residuals are found.
-
-    invariant: constants -> the residuals that are the same at every step, computed once, before the loop.
-    primal: the body (invariant residuals, constants; carry; x) -> (carry; y, residuals that differ from step to step).
-    prologue: (fixed residuals, tangents of constants) -> the tangents that are the same at every step.
-    linear: the body (fixed residuals, those tangents; tangent carry; stacked residuals, tangents of x) -> tangents.
-    fixed, stacked: where each residual is: an invariant one, a constant or an x by its position, or a y of `primal`.
-    """
-    invariant: Jaxpr
-    primal: Jaxpr
-    prologue: Jaxpr
-    linear: Jaxpr
-    consts: list
-    fixed: tuple[tuple[str, int], ...]
-    stacked: tuple[tuple[str, int], ...]
-    carry: tuple[bool, ...]
-    ys: tuple[bool, ...]
-
-
-@memoized
-def _linear_plan(jaxpr: Jaxpr, num_consts: int, num_carry: int, nonzero: tuple[bool, ...]) -> _Plan:
-    consts, carry, xs = _split(nonzero, num_consts, num_carry)
-    while True:
-        parts = linearize_jaxpr(jaxpr, (*consts, *carry, *xs))
-        if joined(carry, parts.out_nonzero) == carry:
-            break
-        carry = joined(carry, parts.out_nonzero)
-    linear, primal = unfolded(parts), parts.primal
-    num_consts += len(parts.consts)
-    const_vars, _, x_vars = _split(primal.invars, num_consts, num_carry)
-
-    # What depends on constants alone is the same at every step.
-    same = set(const_vars)
-    for eqn in primal.eqns:
-        if not eqn.effects and all([type(v) is Literal or v in same for v in eqn.invars]):
-            same.update(eqn.outvars)
-    hoisted_eqns = [eqn for eqn in primal.eqns if not same.isdisjoint(eqn.outvars) and not set(eqn.outvars).isdisjoint(linear.residuals)]
-    hoisted = [v for eqn in hoisted_eqns for v in eqn.outvars]
-    invariant = dce(Jaxpr((), const_vars, [eqn for eqn in primal.eqns if not same.isdisjoint(eqn.outvars)], hoisted, info=jaxpr.info))
-
-    places = {v: ("invariant", i) for i, v in enumerate(hoisted)} | {v: ("const", i) for i, v in enumerate(const_vars)}
-    count = len(jaxpr.outvars)
-    outs = list(primal.outvars[:count])
-    stacked_at = {v: ("x", i) for i, v in enumerate(x_vars)}
-    for i, atom in enumerate(outs[num_carry:]):
-        if type(atom) is Var:
-            stacked_at.setdefault(atom, ("y", i))
-    fixed, stacked = [v for v in linear.residuals if v in places], [v for v in linear.residuals if v not in places]
-    for v in stacked:
-        if v not in stacked_at:
-            stacked_at[v] = ("y", len(outs) - num_carry)
-            outs.append(v)
-    skipped = set(map(id, hoisted_eqns))
-    body = dce(Jaxpr((), [*hoisted, *primal.invars], [eqn for eqn in primal.eqns if id(eqn) not in skipped], outs, primal.effects, jaxpr.info))
-
-    dots_consts, dots_carry, dots_xs = _split(linear.tangents, sum(consts), sum(carry))
-    out = parts.out_nonzero
-    carry_dots = chosen(given(linear.outvars, out[:num_carry], [t.tangent() for t in jaxpr.out_types]), carry)
-    results = [*carry_dots, *linear.outvars[sum(out[:num_carry]):]]
-    once, each = _prologue(linear.eqns, fixed, dots_consts, results)
-    prologue = dce(Jaxpr((), [*fixed, *dots_consts], linear.eqns, once, info=jaxpr.info))
-    linear_body = with_outputs(Jaxpr((), [], each, [], parts.linear.effects, jaxpr.info), results,
-                               [*fixed, *once, *dots_carry, *stacked, *dots_xs])
-    return _Plan(invariant, body, prologue, linear_body, parts.consts, tuple([places[v] for v in fixed]), tuple([stacked_at[v] for v in stacked]),
-                 carry, out[num_carry:])
-
-
-def _prologue(eqns: Sequence[JaxprEqn], fixed: Sequence[Var], tangents: Sequence[Var], results: Sequence) -> tuple[list[Var], list[JaxprEqn]]:
-    """Of a linear program, the variables to compute once, before the loop, and the equations that are left for each step.
-
-    What depends on fixed residuals and tangents of constants alone is the same at every step; its cotangents are then summed over the
-    steps first, and transposed once. What only writes its operand larger (a broadcast) stays in the loop, which is thus given the operand.
-    """
-    same, dependent, hoisted = {*fixed, *tangents}, set(tangents), []
-    for eqn in eqns:
-        if not eqn.effects and all([type(v) is Literal or v in same for v in eqn.invars]):
-            same.update(eqn.outvars)
-            if not dependent.isdisjoint([v for v in eqn.invars if type(v) is Var]):
-                dependent.update(eqn.outvars)
-                hoisted.append(eqn)
-    while True:
-        skipped = set(map(id, hoisted))
-        each = [eqn for eqn in eqns if id(eqn) not in skipped]
-        read = {v for eqn in each for v in eqn.invars if type(v) is Var} | {v for v in results if type(v) is Var}
-        kept = [eqn for eqn in hoisted if not (enlarges(eqn) and eqn.outvars[0] in read)]
-        if len(kept) == len(hoisted):
-            made = {v: None for eqn in hoisted for v in eqn.outvars if v in read}
-            return [v for v in [*tangents, *made] if v in read], each
-        hoisted = kept
-
-
-def _linearize(primals, nonzero, *, jaxpr, num_consts, num_carry, **params):
-    plan = _linear_plan(jaxpr, num_consts, num_carry, tuple(nonzero))
-    consts, init, xs = _split(primals, num_consts, num_carry)
-    consts = [*plan.consts, *consts]
-    invariants = run(plan.invariant, consts, "scan_invariants") if plan.invariant.outvars else []
-    outs = scan_p.bind(*invariants, *consts, *init, *xs, jaxpr=plan.primal, num_consts=len(invariants) + len(consts), num_carry=num_carry, **params)
-    fixed = [consts[i] if kind == "const" else invariants[i] for kind, i in plan.fixed]
-    stacked = [xs[i] if kind == "x" else outs[num_carry + i] for kind, i in plan.stacked]
-
-    def linear(*tangents):
-        if not plan.linear.outvars:
-            return []
-        dots = given(tangents, nonzero, [None] * len(primals))
-        consts_dot, init_dot, xs_dot = _split(dots, num_consts, num_carry)
-        consts_dot, xs_dot = [t for t in consts_dot if t is not None], [t for t in xs_dot if t is not None]
-        consts_dot = run(plan.prologue, [*fixed, *consts_dot], "scan_prologue") if plan.prologue.outvars else []
-        init_dot = [zero_value(typeof(v).tangent()) if t is None else t for v, t, live in zip(init, init_dot, plan.carry) if live]
-        return scan_p.bind(*fixed, *consts_dot, *init_dot, *stacked, *xs_dot, jaxpr=plan.linear, num_consts=len(fixed) + len(consts_dot),
-                           num_carry=len(init_dot), **params)
-    return outs[:len(jaxpr.outvars)], (*plan.carry, *plan.ys), linear
-
-
-class _Backward(NamedTuple):
-    """The body of a scan's transpose, the values of its leading constants, and which carries, constants and xs get a cotangent."""
-    jaxpr: Jaxpr
-    consts: list
-    carry: tuple[bool, ...]
-    of_consts: tuple[bool, ...]
-    of_xs: tuple[bool, ...]
-
-
-@memoized
-def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, ct_live: tuple[bool, ...]) -> _Backward:
-    """The body (values; sums of cotangents of constants, cotangent carry; stacked values, cotangents of y) -> (sums, carry; cotangents of x).
-
-    kinds: for each input False (a value), True (linear) or None (linear, its cotangent not wanted).
-    """
-    carry, ys = ct_live[:num_carry], ct_live[num_carry:]
-    of_consts, _, of_xs = _split(kinds, num_consts, num_carry)
-    linear_consts, linear_xs = sum([k is not False for k in of_consts]), sum([k is not False for k in of_xs])
-    while True:
-        back = transpose_jaxpr(jaxpr, (*of_consts, *[True] * num_carry, *of_xs), (*carry, *ys))
-        consts_live, carry_live, xs_live = _split(back.nonzero, linear_consts, num_carry)
-        if joined(carry, carry_live) == carry:
-            break
-        carry = joined(carry, carry_live)
-    extra, values = len(back.consts), len(of_consts) - linear_consts
-    x_values = len(of_xs) - linear_xs
-    const_vars, x_vars, ct_vars = _split(back.jaxpr.invars, extra + values, x_values)
-    carry_cts, y_cts = ct_vars[:sum(carry)], ct_vars[sum(carry):]
-    outs_consts, outs_carry, outs_xs = _split(back.jaxpr.outvars, sum(consts_live), sum(carry_live))
-    sums = [Var(atom.aval) for atom in outs_consts]
-    added = [Var(atom.aval) for atom in outs_consts]
-    eqns = [JaxprEqn(shapes.add_any_p, [total, ct], [var], {}, NO_EFFECTS, None) for total, ct, var in zip(sums, outs_consts, added)]
-    carry_types = [v.aval.tangent() for v in jaxpr.invars[num_consts:num_consts + num_carry]]
-    body = with_outputs(back.jaxpr.replace(eqns=[*back.jaxpr.eqns, *eqns]),
-                        [*added, *chosen(given(outs_carry, carry_live, carry_types), carry), *outs_xs],
-                        [*const_vars, *sums, *carry_cts, *x_vars, *y_cts])
-    return _Backward(body, back.consts, carry, consts_live, xs_live)
-
-
-def _transpose(cts, *args, jaxpr, num_consts, num_carry, reverse, **params):
-    kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
-    back = _backward_body(jaxpr, num_consts, num_carry, kinds, tuple([type(ct) is not Zero for ct in cts]))
-    consts, init, xs = _split(args, num_consts, num_carry)
-    linear_consts, linear_xs = [[a for a in part if isinstance(a, Accumulator)] for part in (consts, xs)]
-    sums = [zero_value(a.aval.tangent()) for a in chosen(linear_consts, back.of_consts)]
-    carry = [zero_value(ct.aval) if type(ct) is Zero else ct for ct in chosen(cts, back.carry)]
-    values = [*back.consts, *[a for a in consts if not isinstance(a, Accumulator)]]
-    outs = scan_p.bind(*values, *sums, *carry, *[a for a in xs if not isinstance(a, Accumulator)], *_live(cts[num_carry:]), jaxpr=back.jaxpr,
-                       num_consts=len(values), num_carry=len(sums) + len(carry), reverse=not reverse, **params)
-    carried = len(sums) + len(carry)
-    receivers = [*chosen(linear_consts, back.of_consts), *chosen(init, back.carry), *chosen(linear_xs, back.of_xs)]
-    for receiver, ct in zip(receivers, outs):
-        if isinstance(receiver, Accumulator):
-            receiver.add(ct)
-    assert len(receivers) == len(outs) and carried <= len(outs)
 
 
 @memoized
 def _batched_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, axis, dims: tuple) -> tuple[Batched, list]:
     """The batched body, and which carries are batched, at dimension 0: those that are before the first step or after any."""
-    consts, carry, xs = _split(dims, num_consts, num_carry)
+    consts, carry, xs = in_three(dims, num_consts, num_carry)
     ys = (None,) * (len(jaxpr.outvars) - num_carry)
     while True:
         body = batch_jaxpr(jaxpr, axis, (*consts, *carry, *xs), (*carry, *ys))
@@ -441,8 +217,8 @@ def _batched_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, axis, dims: tup
 
 
 def _batch(axis, args, dims, *, jaxpr, num_consts, num_carry, **params):
-    consts, init, xs = _split(args, num_consts, num_carry)
-    const_dims, init_dims, x_dims = _split(dims, num_consts, num_carry)
+    consts, init, xs = in_three(args, num_consts, num_carry)
+    const_dims, init_dims, x_dims = in_three(dims, num_consts, num_carry)
     xs = [shapes.moveaxis(x, 0, 1) if d == 0 else x for x, d in zip(xs, x_dims)]        # the leading axis stays that of the steps
     x_dims = [None if d is None else max(d - 1, 0) for d in x_dims]
     body, carry = _batched_body(jaxpr, num_consts, num_carry, axis, (*const_dims, *[None if d is None else 0 for d in init_dims], *x_dims))
@@ -451,7 +227,7 @@ def _batch(axis, args, dims, *, jaxpr, num_consts, num_carry, **params):
     return outs, [*carry, *[None if d is None else d + 1 for d in body.out_dims[num_carry:]]]
 
 
-scan_p.type_rule, scan_p.jvp, scan_p.linearize, scan_p.transpose, scan_p.batch = _types, _jvp, _linearize, _transpose, _batch
+scan_p.type_rule, scan_p.batch = types_of, _batch
 scan_p.effects_rule = lambda types, params: params["jaxpr"].effects
 scan_p.impl = lambda *args, **params: run_compiled(scan_p, args, params, params["jaxpr"])
 
@@ -465,8 +241,8 @@ class _Steps:
         params = eqn.params
         self.jaxpr, self.length, self.reverse = params["jaxpr"], params["length"], params["reverse"]
         self.num_carry = params["num_carry"]
-        self.consts, self.init, self.xs = _split(operands, params["num_consts"], params["num_carry"])
-        self.x_types = [v.aval for v in _split(eqn.invars, params["num_consts"], params["num_carry"])[2]]
+        self.consts, self.init, self.xs = in_three(operands, params["num_consts"], params["num_carry"])
+        self.x_types = [v.aval for v in in_three(eqn.invars, params["num_consts"], params["num_carry"])[2]]
         self.y_types = [v.aval for v in eqn.outvars[params["num_carry"]:]]
         self.counter = array_type((), dtypes.int32 if self.length < 2**31 else dtypes.int64)
 
