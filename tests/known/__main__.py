@@ -3,12 +3,13 @@ import json
 import sys
 
 import jax
-import numpy as np
 
 from tests.known import FOLDER, described
 
 for name in sys.argv[1:]:
-    cases = importlib.import_module(f"tests.known.{name}").cases(jax)
-    rows = [f"{json.dumps(case)}: {json.dumps(described(np.asarray(value())))}" for case, value in cases.items()]
-    (FOLDER / f"{name}.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    print(f"{len(rows)} values, by jax {jax.__version__}")
+    found = {group: {case: described(value) for case, value in rows.values(jax).items()}
+             for group, rows in importlib.import_module(f"tests.known.{name}").groups(jax).items()}
+    text = ",\n".join(f"{json.dumps(group)}: {{\n" + ",\n".join(f"  {json.dumps(c)}: {json.dumps(v, separators=(',', ':'))}" for c, v in rows.items())
+                      + "\n}" for group, rows in found.items())
+    (FOLDER / f"{name}.json").write_text("{\n" + text + "\n}\n")
+    print(f"{name}: {sum(map(len, found.values()))} values, by jax {jax.__version__}")
