@@ -71,7 +71,7 @@ def _of_host(object, dtype):
     if object is None:
         raise ValueError("None is not a valid value for an array")
     host = object if isinstance(object, (np.ndarray, np.generic)) else np.asarray(object)
-    if host.dtype.kind in "OSUMm" or host.dtype.kind == "V" and not dtypes.is_valid(host.dtype):
+    if host.dtype.kind in "OSUMm" or host.dtype.kind == "V" and host.dtype not in dtypes.all_dtypes:
         raise TypeError(f"Value {object!r:.100} with dtype {host.dtype} is not a valid array type: arrays hold numbers and booleans")
     if dtype is not None and host.dtype != dtype:
         with np.errstate(all="ignore"):
@@ -332,7 +332,7 @@ def _known(function: str, name: str, x):
     host = np.asarray(x)
     if host.dtype.kind == "c":
         raise ValueError(f"{function}: {name} must be real, got {x!r}")
-    if host.ndim or host.dtype.kind in "OSUMmV" and not dtypes.is_valid(host.dtype):
+    if host.ndim or host.dtype.kind in "OSUMmV" and host.dtype not in dtypes.all_dtypes:
         raise TypeError(f"{function}: {name} must be a real number, got {x!r:.60} of type {type(x).__name__}")
     return host[()]
 

@@ -123,8 +123,7 @@ def _greedy(terms: list, result, sizes) -> list:
 def plan(labels: Sequence[tuple], result: tuple, sizes: dict, optimize) -> list[tuple[int, ...]]:
     """The pairs to multiply, as positions in the list of operands; a product is put at its end."""
     if not isinstance(optimize, (bool, str)):
-        path = [tuple(step) for step in optimize if not isinstance(step, str)]
-        return path
+        return [tuple(step) for step in optimize if not isinstance(step, str)]
     terms = [frozenset(term) for term in labels]
     if optimize is False or optimize == "left" or len(terms) <= 2:
         return [(0, len(terms) - 1 - i) if i else (0, 1) for i in range(len(terms) - 1)]
@@ -237,7 +236,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None, 
 
 
 def einsum_path(subscripts, /, *operands, optimize="auto") -> tuple[list, str]:
-    """The order in which `einsum` multiplies: (['einsum_path', pairs…], a table of the products, their sizes and costs)."""
+    """The order in which `einsum` multiplies: (the pairs, as positions in the list of operands, a table of the products)."""
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists((subscripts, *operands))
     labels, result, sizes = parse(subscripts, [typeof(x).shape for x in operands])
@@ -255,4 +254,4 @@ def einsum_path(subscripts, /, *operands, optimize="auto") -> tuple[list, str]:
                      f"{_volume(made, sizes):.3e} elements")
         terms = [*others, made]
     report = f"  Complete contraction: {subscripts}\n  Naive operations: {naive:.3e}\n  Operations along the path: {total:.3e}\n" + "\n".join(lines)
-    return ["einsum_path", *path], report
+    return path, report

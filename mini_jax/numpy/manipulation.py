@@ -92,12 +92,12 @@ def ravel(a, order: str = "C", *, out_sharding=None):
 def transpose(a, axes: Sequence[int] | None = None):
     """The array whose i-th axis is the axes[i]-th of `a`; None: the axes in reverse order.
 
-    Raises ValueError unless axes is a permutation.
+    Raises TypeError unless axes is a permutation.
     """
     a = _array("transpose", a)
     axes = range(a.ndim)[::-1] if axes is None else [axis + a.ndim if axis < 0 else axis for axis in map(operator.index, axes)]
     if sorted(axes) != list(range(a.ndim)):
-        raise ValueError(f"transpose: axes {tuple(axes)} are not a permutation of the {a.ndim} axes of {a.aval}")
+        raise TypeError(f"transpose: axes {tuple(axes)} are not a permutation of the {a.ndim} axes of {a.aval}")
     return lax.transpose(a, axes)
 
 

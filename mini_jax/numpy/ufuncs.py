@@ -184,7 +184,8 @@ def _float_divmod(x, y):
     rest = lax.rem(x, y)
     quotient = (x - rest) / y
     wrong = lax.bitwise_and(lax.ne(rest, 0.0), lax.ne(lax.sign(y), lax.sign(rest)))
-    return lax.round(select(wrong, quotient - 1.0, quotient)), select(wrong, rest + y, rest)
+    quotient = _to_even(select(wrong, quotient - 1.0, quotient))
+    return select(lax.eq(y, 0.0), lax.div(x, y), quotient), select(wrong, rest + y, rest)
 
 
 def _remainder(x, y):
@@ -207,15 +208,19 @@ def _divmod(x, y):
 
 
 def _power(x, y):
-    """x to the power y; of integers by repeated squaring, a negative exponent counting as its absolute value's reciprocal, rounded."""
+    """x to the power y; of integers by repeated squaring, and to a negative power 1 / x^-y, rounded towards zero."""
     dtype = kind(x)
     if not dtypes.is_integer(dtype):
         return lax.pow(x, y)
     x, y = _full_operands(x, y)
-    result, base, exponent = filled(x, 1), x, lax.abs(y) if dtypes.is_signed(dtype) else y
+    result, base, exponent = filled(x, 1), x, y
     for _ in range(min(dtypes.itemsize_bits(dtype), 6)):                # a base beyond ±1 overflows at higher exponents
         result = select(lax.ne(lax.bitwise_and(exponent, 1), 0), result * base, result)
         base, exponent = base * base, lax.shift_right_logical(exponent, 1)
+    if dtypes.is_signed(dtype):
+        odd = lax.ne(lax.bitwise_and(y, 1), 0)
+        reciprocal = select(lax.eq(x, 1), 1, select(lax.eq(x, -1), select(odd, filled(x, -1), filled(x, 1)), 0))
+        result = select(lax.lt(y, 0), reciprocal, result)
     return result
 
 
@@ -287,9 +292,9 @@ also("pow", of=power)
 
 maximum = binary("maximum", promote_args, lax.max, "The greater of x1 and x2; NaN if either is.")
 minimum = binary("minimum", promote_args, lax.min, "The less of x1 and x2; NaN if either is.")
-fmax = binary("fmax", promote_args, lambda x, y: select(lax.bitwise_or(lax.gt(x, y), lax.ne(y, y)), x, y),
+fmax = binary("fmax", promote_args, lambda x, y: select(lax.ne(y, y), x, select(lax.ne(x, x), y, lax.max(x, y))),
               "The greater of x1 and x2; of a number and NaN the number.")
-fmin = binary("fmin", promote_args, lambda x, y: select(lax.bitwise_or(lax.lt(x, y), lax.ne(y, y)), x, y),
+fmin = binary("fmin", promote_args, lambda x, y: select(lax.ne(y, y), x, select(lax.ne(x, x), y, lax.min(x, y))),
               "The less of x1 and x2; of a number and NaN the number.")
 
 
@@ -499,7 +504,7 @@ def _imag(x):
 
 
 def _angle(x):
-    return lax.atan2(lax.imag(x), lax.real(x)) if dtypes.is_complex(kind(x)) else select(lax.lt(x, 0.0), math.pi, lax.mul(x, 0.0))
+    return lax.atan2(lax.imag(x), lax.real(x)) if dtypes.is_complex(kind(x)) else lax.atan2(filled(x, 0), x)
 
 
 def _copysign(x, y):
@@ -516,7 +521,7 @@ def _spacing(x):
     """The distance to the next number away from zero."""
     if dtypes.is_complex(kind(x)):
         raise ValueError("spacing takes real operands")
-    return lax.nextafter(x, select(_signbit(x), -math.inf, math.inf)) - x
+    return lax.nextafter(x, select(_signbit(x), filled(x, -math.inf), filled(x, math.inf))) - x
 
 
 def _frexp(x):
@@ -620,11 +625,10 @@ __all__ += ["ldexp", "angle", "nan_to_num", "i0"]
 
 def _integers(name: str):
     def promote(_, *args):
-        args = arraylike(name, *args)
-        for x in args:
-            if not dtypes.is_integer(kind(x)):
-                raise ValueError(f"{name} takes integers, got {typeof(x)}")
-        return _full_operands(*broadcast_operands(name, *promote_dtypes(*args)))
+        args = promote_args(name, *args)
+        if not dtypes.is_integer(kind(args[0])):
+            raise ValueError(f"{name} takes integers, got {typeof(args[0])}")
+        return _full_operands(*args)
     return promote
 
 
