@@ -200,7 +200,8 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
         tree = (_list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]) if many else _leaf_tree
         return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
 
-    return xla.dispatcher(name, None, boundary(miss), static_argnames=parameters)
+    run = lambda *args, **params: miss(*args, **params)[0]            # what C++ calls under disable_jit
+    return xla.dispatcher(name, run, boundary(miss), static_argnames=parameters)
 
 
 trace.make_dispatcher = make_dispatcher
