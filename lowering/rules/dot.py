@@ -11,6 +11,7 @@ from typing import Sequence
 import numpy as np
 
 from lowering.emit import lowers
+from lowering.rules.reductions import compare
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax.dot import DotAlgorithm, DotAlgorithmPreset, common_dtype, dot_general_p, free_dims
@@ -43,7 +44,7 @@ def _dot_general(e, eqn, lhs, rhs):
         batching = "batching_dims = [0] x [0], " if batch != 1 else ""
         types = f"({array_type(lhs_shape, operand_dtype).mlir}, {array_type(rhs_shape, operand_dtype).mlir}) -> {result.mlir}"
         y = e.emit(f"stablehlo.dot_general {lhs}, {rhs}, {batching}contracting_dims = [{i}] x [{j}]"
-                   f"{_precision_text(precision, operand_dtype, e.module.platform)} : {types}")
+                   f"{_precision_text(precision)} : {types}")
     y = _result(e, y, result, out.dtype)
     return e.reshape(y, result.update(dtype=out.dtype), out.shape)
 
@@ -107,45 +108,36 @@ _WIDE = frozenset([dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64, d
 
 
 def _compute_dtypes(a, b, out, precision, platform):
-    """The dtypes of the operands and of the sum as XLA gets them: those of its fast kernels, and never less precise than asked."""
+    """The dtypes of the operands and of the sum as XLA gets them: on CPU those of its fast kernels, and never less precise than asked."""
     common = common_dtype(a, b)
-    if isinstance(precision, DotAlgorithm):
+    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)) and precision.accumulation_type is not None and dtypes.is_floating(common):
         sum_dtype = np.dtype(precision.accumulation_type)
-        return _accumulable(common, sum_dtype), sum_dtype
-    if isinstance(precision, DotAlgorithmPreset) and precision.accumulation_type is not None and dtypes.is_floating(common):
-        sum_dtype = np.dtype(precision.accumulation_type)
-        return _accumulable(common, sum_dtype), sum_dtype
-    if platform != "cpu":
+    elif platform != "cpu":
         return common, out
-    if dtypes.is_complex(common):
-        return common, common
-    if dtypes.is_complex(out):
-        return out, out
-    if dtypes.is_floating(common) or dtypes.is_floating(out) or dtypes.is_bool(out) and dtypes.is_bool(common):
+    elif dtypes.is_complex(common) or dtypes.is_complex(out):
+        sum_dtype = common if dtypes.is_complex(common) else out
+    elif dtypes.is_floating(common) or dtypes.is_floating(out) or dtypes.is_bool(out) and dtypes.is_bool(common):
         sum_dtype = dtypes.float64 if dtypes.float64 in (common, out) else dtypes.float32
-        return (common if common == dtypes.bfloat16 and sum_dtype == dtypes.float32 else sum_dtype), sum_dtype
-    sum_dtype = out if out in _WIDE else common if common in _WIDE else dtypes.int32
-    return (common if common == dtypes.int8 and sum_dtype == dtypes.int32 else sum_dtype), sum_dtype
+    else:
+        sum_dtype = out if out in _WIDE else common if common in _WIDE else dtypes.int32
+    native = a == b and (a, sum_dtype) in ((dtypes.bfloat16, dtypes.float32), (dtypes.int8, dtypes.int32))
+    return (a if native else sum_dtype), sum_dtype
 
 
-def _accumulable(common, sum_dtype):
-    """The dtype of operands whose products are added in sum_dtype."""
-    return common if dtypes.itemsize_bits(common) <= dtypes.itemsize_bits(sum_dtype) and common == dtypes.bfloat16 else sum_dtype
-
-
-_ROUND_TO = {"f16": dtypes.float16, "bf16": dtypes.bfloat16, "f32": dtypes.float32, "f64": dtypes.float64}
+_FORMATS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "f32": (8, 23)}       # bits of exponent and mantissa
 
 
 def _rounded(e, x, aval, precision, side: int):
-    """The operand rounded to the type that an algorithm of one part says, and converted back."""
+    """The operand rounded to the type that an algorithm names; one of several parts gets its operands as they are."""
     kind = None
     if isinstance(precision, DotAlgorithm) and precision[3 + side] == 1:
-        kind = np.dtype(precision[side])
+        kind = dtypes.short_name(np.dtype(precision[side]))
     elif isinstance(precision, DotAlgorithmPreset) and not precision.name.endswith(("X3", "X6", "X9")):
-        kind = _ROUND_TO.get(precision.precision_type)
-    if kind is None or not dtypes.is_floating(aval.dtype) or dtypes.itemsize_bits(kind) >= dtypes.itemsize_bits(aval.dtype):
+        kind = precision.precision_type
+    if kind not in _FORMATS or not dtypes.is_floating(aval.dtype) or dtypes.finfo(aval.dtype).nmant <= _FORMATS[kind][1]:
         return x
-    return e.convert(e.convert(x, aval, kind), aval.update(dtype=kind), aval.dtype)
+    exponent, mantissa = _FORMATS[kind]
+    return e.emit(f"stablehlo.reduce_precision {x}, format = e{exponent}m{mantissa} : {aval.mlir}")
 
 
 def _converted(e, x, aval, dtype):
@@ -155,16 +147,13 @@ def _converted(e, x, aval, dtype):
 def _result(e, y, have, dtype):
     """The sum in the dtype of the result."""
     if dtypes.is_bool(dtype) and have.dtype != dtype:
-        kind = "FLOAT" if dtypes.is_inexact(have.dtype) else "SIGNED" if dtypes.is_signed(have.dtype) else "UNSIGNED"
-        return e.emit(f"stablehlo.compare NE, {y}, {e.constant(0, have)}, {kind} : ({have.mlir}, {have.mlir}) -> {have.update(dtype=dtype).mlir}")
+        return compare(e, "NE", y, e.constant(0, have), have)
     if dtypes.is_complex(have.dtype) and not dtypes.is_complex(dtype):
         real = have.update(dtype=dtypes.to_real(have.dtype))
         y, have = e.emit(f"stablehlo.real {y} : ({have.mlir}) -> {real.mlir}"), real
     return e.convert(y, have, dtype)
 
 
-def _precision_text(precision, dtype, platform: str) -> str:
-    """The attributes that say how precisely to multiply. The CPU has one way only."""
-    if isinstance(precision, tuple):
-        return f", precision = [{precision[0]}, {precision[1]}]"
-    return ""
+def _precision_text(precision) -> str:
+    """The attribute that says how precisely to multiply. What an algorithm says has been done to the operands and the sum."""
+    return f", precision = [{precision[0]}, {precision[1]}]" if type(precision) is tuple else ""

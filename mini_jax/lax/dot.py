@@ -274,7 +274,7 @@ def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_elem
     paired = [contract[other_contract.index(d)] for d in sorted(other_contract)]
     leading, trailing = [d for d in free if _sized(x, d)], [d for d in paired if _sized(x, d)]
     ct_first = not (leading and trailing) or leading[0] < trailing[0]
-    if isinstance(precision, tuple):
+    if type(precision) is tuple:
         pair = dict(zip(("lhs", "rhs"), precision))
         of_ct, of_other = (pair["lhs"], pair["rhs"]) if x is lhs else (pair["rhs"], pair["lhs"])
         precision = (of_ct, of_other) if ct_first else (of_other, of_ct)
