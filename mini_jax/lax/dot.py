@@ -14,7 +14,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax.rows import ANY, dtype_list
-from mini_jax.lax.shapes import add_any, convert_element_type, transpose
+from mini_jax.lax.shapes import add_any, convert_element_type, reshape, transpose
 
 __all__ = ["dot", "dot_general", "batch_matmul", "Precision", "PrecisionLike", "DotDimensionNumbers", "DotAlgorithm",
            "DotAlgorithmPreset", "dot_general_p"]
@@ -286,10 +286,13 @@ def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_elem
         out = dot_general_p.bind(other, ct, dimension_numbers=((other_free, ct_summed), (other_batch, ct_batch)), precision=precision,
                                  preferred_element_type=preferred_element_type)
         order = [*batch, *paired, *free]
-    x.add(convert_element_type(transpose(out, np.argsort(order).tolist()), x.dtype))
+    sized = [d for d in order if _sized(x, d)]
+    out = reshape(out, x.shape) if sized == sorted(sized) else transpose(out, np.argsort(order).tolist())
+    x.add(convert_element_type(out, x.dtype))
 
 
 def _sized(x, d: int) -> bool:
+    """Does it matter where dimension d stands?"""
     return x.shape[d] != 1
 
 
