@@ -13,6 +13,7 @@ from typing import Callable, Sequence
 
 import numpy as np
 
+from lowering.replicas import Replicas
 from mini_jax.core import dtypes
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, Literal, dce
@@ -35,8 +36,8 @@ class Emitter:
     """Writes the body of one function, or of one region inside it."""
     __slots__ = ("module", "lines", "written", "outer", "counter", "indent", "loc", "axes")
 
-    def __init__(self, module, axes, outer: "Emitter | None" = None):
-        """module: the Module that collects functions. axes: the replica geometry, see lowering/replicas.py.
+    def __init__(self, module, axes: Replicas, outer: "Emitter | None" = None):
+        """module: the Module that collects functions. axes: the named axes around, and the replicas there are.
         outer: the emitter around a region, whose values may be used inside."""
         self.module, self.axes, self.outer = module, axes, outer
         self.lines: list[str] = []
@@ -159,9 +160,9 @@ class Emitter:
             raise TypeError("a lowering rule's function must not capture arrays")
         return self.inline(dce(jaxpr), operands)
 
-    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str) -> list[str]:
-        """Call a program as a function of its own, which is written once however often it is called."""
-        function = self.module.function(jaxpr, name, self.axes)
+    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str, axes: Replicas | None = None) -> list[str]:
+        """Call a program as a function of its own, which is written once however often it is called. axes: those around it, if not the same."""
+        function = self.module.function(jaxpr, name, axes or self.axes)
         ins, outs = ", ".join([t.mlir for t in jaxpr.in_types]), ", ".join([t.mlir for t in jaxpr.out_types])
         return self.emit_many(f"func.call @{function}({', '.join(operands)}) : ({ins}) -> ({outs})", len(jaxpr.outvars),
                               pure=not jaxpr.effects)

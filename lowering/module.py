@@ -5,6 +5,7 @@ import re
 from typing import Sequence
 
 from lowering.emit import Emitter
+from lowering.replicas import Replicas
 from mini_jax.core import source
 from mini_jax.core.program import Jaxpr, dce
 
@@ -21,7 +22,7 @@ class Module:
         self._places: dict[tuple, str] = {}           # what was captured -> " loc(#loc3)"
         self._place_lines: list[str] = []
 
-    def function(self, jaxpr: Jaxpr, name: str, axes) -> str:
+    def function(self, jaxpr: Jaxpr, name: str, axes: Replicas) -> str:
         """The name of the function that computes `jaxpr`; written at the first request."""
         key = (jaxpr, axes)
         found = self.functions.get(key)
@@ -64,14 +65,14 @@ class Module:
     prefix = ""
 
     def write(self, name: str, jaxpr: Jaxpr, *, argument_attributes: Sequence[str] | None = None,
-              result_attributes: Sequence[str] | None = None, axes=None, num_replicas: int = 1, num_partitions: int = 1) -> str:
+              result_attributes: Sequence[str] | None = None, axes: Replicas = Replicas(), num_partitions: int = 1) -> str:
         """The text of the module whose main function is `jaxpr`."""
         self.prefix = f"{name}/"
         arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]
         main = self._body("public", "main", jaxpr, arguments, argument_attributes or [""] * len(arguments),
                           result_attributes or [""] * len(jaxpr.outvars), axes)
         module = re.sub(r"[^A-Za-z0-9_]", "_", name)
-        head = (f"module @{module} attributes {{mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = {num_replicas} : i32}} {{\n")
+        head = (f"module @{module} attributes {{mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = {axes.count} : i32}} {{\n")
         return head + "\n".join([main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
 
 

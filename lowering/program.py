@@ -8,6 +8,7 @@ from typing import Sequence
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
 from lowering.module import Module, without_locations
 from lowering.physical import physical_value, physicalize
+from lowering.replicas import Replicas, demand
 from mini_jax.core.program import Jaxpr, Var, dce
 
 
@@ -15,14 +16,14 @@ class Lowered:
     """A program as text, with what is needed to call it.
 
     jaxpr: without dead code, its constants among its inputs; kept: for each of the original inputs, whether it is used.
-    consts: the captured arrays that the program takes before its arguments.
+    consts: the captured arrays that the program takes before its arguments. devices: those that a pmap in it asks for.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, kept: list[bool], text: str, callbacks: list,
-                 num_replicas: int, num_partitions: int = 1):
+                 num_replicas: int, num_partitions: int = 1, devices: tuple | None = None):
         self.name, self.jaxpr, self.consts, self.in_types, self.kept = name, jaxpr, consts, in_types, kept
         self.located_text, self.callbacks = text, callbacks
-        self.num_replicas, self.num_partitions = num_replicas, num_partitions
+        self.num_replicas, self.num_partitions, self.devices = num_replicas, num_partitions, devices
 
     @property
     def out_types(self):
@@ -34,8 +35,11 @@ class Lowered:
 
 
 def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] = (), keep_unused: bool = False,
-          platform: str = "cpu", axes=None, num_replicas: int = 1, argument_names: Sequence[str] | None = None) -> Lowered:
-    """The StableHLO text of a program. `donated` marks the inputs whose buffers outputs may take over."""
+          platform: str = "cpu", axes: Replicas | None = None) -> Lowered:
+    """The StableHLO text of a program. `donated` marks the inputs whose buffers outputs may take over.
+
+    axes: where the program itself is what replicas run, those and its named axes; by default there are the replicas that its pmaps need.
+    """
     in_types = jaxpr.in_types
     jaxpr = dce(jaxpr)
     used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
@@ -45,10 +49,11 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     donated = list(donated) or [False] * len(jaxpr.invars)
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
-    module = Module(platform)
+    module, needs = Module(platform), demand(jaxpr)
+    axes = axes or Replicas((), needs.count)
     text = module.write(name, physicalize(jaxpr), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
-                        axes=axes, num_replicas=num_replicas)
-    return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, kept, text, module.callbacks, num_replicas)
+                        axes=axes)
+    return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, kept, text, module.callbacks, axes.count, devices=needs.devices)
 
 
 def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:

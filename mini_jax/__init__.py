@@ -15,6 +15,7 @@ from mini_jax.transforms.autodiff import (                                      
 from mini_jax.transforms.checkpoint import checkpoint, checkpoint_policies, remat                                # noqa: F401
 from mini_jax.transforms.custom_derivatives import closure_convert, custom_jvp, custom_vjp                       # noqa: F401
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
+from mini_jax.transforms.pmap import pmap                                                                        # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
 from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401
 from mini_jax import dtypes, lax, numpy, tree, tree_util                                                         # noqa: F401

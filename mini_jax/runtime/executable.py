@@ -35,7 +35,7 @@ class Executable:
         self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
         self.devices, self.committed = tuple(devices), committed
-        self.const_args = tuple(move(value, _whole(self.devices, value.ndim), False) for value in const_args)
+        self.const_args = tuple(move(value, whole(self.devices, value.ndim), False) for value in const_args)
         self._handlers = [xla.result_handler(physical_type(type_), sharding, committed)
                           for type_, sharding in zip(self.out_types, self.out_shardings)]
         self._float0_outputs = [i for i, type_ in enumerate(self.out_types) if type_.dtype == dtypes.float0]
@@ -80,21 +80,21 @@ class Executable:
 
 def place(value, sharding) -> ArrayImpl:
     """An argument as an array of `sharding`. Host values are put there and arrays moved, except that an array committed
-    to other devices is an error for all but pmap, which spreads whatever it is given.
+    to other devices is an error. What pmap left spread over devices is committed to none, and pmap spreads whatever it is given.
     """
     if type(value) is ArrayImpl:
         old = value._sharding
         if old is sharding or old == sharding:
             return value
-        if value._committed and type(sharding) is not PmapSharding and old.device_set != sharding.device_set:
+        if value._committed and PmapSharding not in (type(old), type(sharding)) and old.device_set != sharding.device_set:
             raise ValueError(f"an argument of type {value.aval} is committed to {_names(old)}, but the program runs on "
                              f"{_names(sharding)}: move it with device_put")
-        return move(value, sharding, value._committed)
+        return move(value, sharding, value._committed and type(old) is not PmapSharding)
     host, weak_type = host_value(value)
     return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, False)
 
 
-def _whole(devices, ndim: int):
+def whole(devices, ndim: int):
     """The sharding that gives each device all of an array."""
     return on_device(devices[0]) if len(devices) == 1 else pmap_sharding(devices, None, (None,), ndim)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple
 
 from lowering.program import Lowered as LoweredProgram
-from lowering.program import lower
 from mini_jax.core.program import ClosedJaxpr, function_name
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import register_type, typeof
@@ -64,8 +63,9 @@ class ArgInfo(NamedTuple):
 class Traced:
     """A function recorded for given argument types. `jaxpr` is its program."""
 
-    def __init__(self, recorded, call, options, name: str):
-        self._recorded, self._call, self._options, self.fun_name = recorded, call, options, name
+    def __init__(self, recorded, call, name: str, lowering: Callable):
+        """lowering(platform or None) -> (the lowered program, load), load(compiler_options) -> Executable."""
+        self._recorded, self._call, self.fun_name, self._lowering = recorded, call, name, lowering
         self.jaxpr = ClosedJaxpr(recorded.jaxpr, recorded.consts)
         self.out_tree: PyTreeDef = recorded.out_tree
         self.in_tree: PyTreeDef = call.tree
@@ -85,12 +85,7 @@ class Traced:
 
     def lower(self, *, lowering_platforms=None) -> "Lowered":
         """The program as StableHLO."""
-        device, committed = dispatch.device_of(self._call.leaves)
-        if self._options.device is not None:
-            device, committed = self._options.device, True
-        lowered = lower(self._recorded.jaxpr, self._recorded.consts, name=f"jit_{self.fun_name}", donated=self._call.donated,
-                        keep_unused=self._options.keep_unused, platform=lowering_platforms[0] if lowering_platforms else device.platform)
-        return Lowered(lowered, self, device, committed)
+        return Lowered(*self._lowering(lowering_platforms[0] if lowering_platforms else None), self)
 
     def __repr__(self):
         return f"Traced({self.fun_name}, {len(self.jaxpr.eqns)} equations)"
@@ -99,16 +94,17 @@ class Traced:
 class Lowered:
     """A program written as StableHLO."""
 
-    def __init__(self, program: LoweredProgram, traced: Traced, device, committed: bool):
-        self._program, self._traced, self._device, self._committed = program, traced, device, committed
+    def __init__(self, program: LoweredProgram, load: Callable[[dict], Executable], traced: Traced):
+        self._program, self._load, self._traced = program, load, traced
         self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
 
     out_info = property(lambda self: self._traced.out_info)
 
     @property
     def args_info(self):
-        donated = self._traced._call.donated or (False,) * len(self._program.in_types)
-        return self.in_tree.unflatten([ArgInfo(t.shape, t.dtype, d) for t, d in zip(self._program.in_types, donated)])
+        types = self._traced.jaxpr.in_avals
+        donated = self._traced._call.donated or (False,) * len(types)
+        return self.in_tree.unflatten([ArgInfo(t.shape, t.dtype, d) for t, d in zip(types, donated)])
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The StableHLO text; with debug_info each operation's name stack and place in the user's code.
@@ -127,9 +123,7 @@ class Lowered:
 
     def compile(self, compiler_options: dict | None = None) -> "Compiled":
         """Let XLA optimise it and make it executable."""
-        options = {**dict(self._traced._options.compiler_options), **(compiler_options or {})}
-        executable = dispatch.load_program(self._program, self._device, committed=self._committed, options=options)
-        return Compiled(executable, self)
+        return Compiled(self._load(compiler_options or {}), self)
 
     def cost_analysis(self) -> dict:
         """XLA's estimate of flops, bytes accessed and the like (it compiles the program to know)."""
