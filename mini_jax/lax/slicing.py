@@ -346,8 +346,6 @@ def pad(operand, padding_value, padding_config: Sequence[tuple[int, int, int]]):
     config = tuple([_ints(entry) for entry in padding_config])
     if type(padding_value) in dtypes.python_scalar_types:
         padding_value = np.asarray(padding_value, typeof(operand).dtype)
-    if hasattr(operand, "aval") and not any([any(entry) for entry in config]) and len(config) == operand.ndim:
-        return operand
     return pad_p.bind(operand, padding_value, padding_config=config)
 
 
@@ -377,7 +375,8 @@ def _pad_jvp(primals, tangents, *, padding_config):
 
 def _unpad(ct, padding_config):
     """The entries of a padded array that were the operand's; 0 for those that negative padding took away."""
-    whole = pad(ct, np.zeros((), ct.dtype), [(-low, -high, 0) for low, high, _ in padding_config])
+    config = [(-low, -high, 0) for low, high, _ in padding_config]
+    whole = pad(ct, np.zeros((), ct.dtype), config) if any([low or high for low, high, _ in config]) else ct
     shape = typeof(whole).shape
     return slice(whole, (0,) * len(shape), shape, [interior + 1 for _, _, interior in padding_config])
 

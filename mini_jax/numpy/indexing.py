@@ -62,17 +62,16 @@ def _entry(i):
         i = np.asarray(i) if len(i) else np.zeros(0, np.int32)
     elif hasattr(i, "__jax_array__"):
         i = i.__jax_array__()
-    dtype = getattr(i, "dtype", None) if is_value(i) or isinstance(i, np.ndarray) else np.dtype(type(i)) if isinstance(i, (float, complex)) else None
-    if dtype is None:
+    if isinstance(i, np.ndarray):
+        i = i if i.dtype.isnative else i.astype(i.dtype.newbyteorder("="))
+    elif not is_value(i):
         if hasattr(i, "__index__"):
             return operator.index(i)
         raise IndexError("only integers, slices (`:`), ellipsis (`...`), newaxis (`None`) and integer or boolean arrays are valid "
                          f"indices, got {i!r:.100} of type {type(i).__name__}")
+    dtype = getattr(i, "dtype", type(i).__name__)
     if not dtypes.is_integer(dtype) and dtype != dtypes.bool_:
-        native = isinstance(i, np.ndarray) and i.dtype.newbyteorder("=")
-        if not native or not dtypes.is_integer(native):
-            raise TypeError(f"an index must be of integer or boolean type, got one of dtype {dtype}")
-        i = i.astype(native)
+        raise TypeError(f"an index must be of integer or boolean type, got {i!r:.100} of type {dtype}")
     return int(i) if isinstance(i, np.ndarray) and not i.ndim and i.dtype != bool else i
 
 
@@ -385,10 +384,10 @@ def getitem(x, index):
                 start, n, step = _range(index, shape[0])
                 if step == 1:
                     return x if n == shape[0] else _read_range(x, start, n)
-        structure, operands = parse(x.shape, index)
-        return _read(x, operands, structure)
     structure, operands = parse(x.shape, index)
-    return _read.__wrapped__(x, operands, structure)
+    if structure.count(FULL) == len(structure):
+        return x
+    return (_read if type(x) is ArrayImpl else _read.__wrapped__)(x, operands, structure)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------------------
@@ -431,6 +430,8 @@ def _write(x, values, operands, structure, op, how=How()):
         values = _broadcast_value(values, plan.result_shape())
         if None in plan.layout:
             values = lax.reshape(values, [n for d, n in zip(_flat_layout(plan), plan.result_shape()) if d is not None])
+    if not before.size:
+        return x
     if not plan.arrays:
         out = _write_window(x, values, plan, op, how)
     elif any([step not in (None, 1) for step in plan.step]):
@@ -466,12 +467,10 @@ def _write_window(x, values, plan: Plan, op, how: How):
 
 def _interleaved(old, new, plan: Plan):
     """A window with every |step|-th element along each dimension replaced by those of `new`."""
-    shape, steps = typeof(old).shape, [abs(s) for s in plan.step]
-    rank = len(shape)
-    repeated = lax.broadcast_in_dim(new, [n for pair in zip(plan.count, steps) for n in pair], range(0, 2 * rank, 2))
-    repeated = lax.slice(lax.reshape(repeated, [n * s for n, s in zip(plan.count, steps)]), [0] * rank, shape)
-    hits = [lax.eq(lax.rem(lax.broadcasted_iota(np.int32, shape, d), np.int32(s)), np.int32(0)) for d, s in enumerate(steps) if s != 1]
-    return lax.select(_all(hits), repeated, old)
+    config = [(0, 0, abs(step) - 1) for step in plan.step]
+    any_value = _window(new, [0] * len(config), [1] * len(config)) if dtypes.is_extended(old.dtype) else np.zeros((), old.dtype)
+    chosen = lax.pad(lax.broadcast(np.True_, typeof(new).shape), np.False_, config)
+    return lax.select(chosen, lax.pad(new, lax.reshape(any_value, ()), config), old)
 
 
 def _write_inside(x, values, structure, operands, op, how: How):
@@ -653,11 +652,9 @@ AtIndex.mul = AtIndex.multiply
 
 # --- take and put ------------------------------------------------------------------------------------------------------------------
 
-def _integers(name: str, indices, error=TypeError):
-    dtype = typeof(indices).dtype
-    if not dtypes.is_integer(dtype):
+def _check_integers(name: str, indices, error=TypeError) -> None:
+    if not dtypes.is_integer(typeof(indices).dtype):
         raise error(f"{name}: indices must have an integer type, got {typeof(indices)}")
-    return indices
 
 
 @library(static_argnames=("axis", "how"))
@@ -682,14 +679,14 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
     mode: 'fill' (default): out of bounds reads fill_value (NaN, the smallest or greatest integer, True); 'clip': the nearest, negative indices
     being out of bounds; 'wrap': modulo the size. In 'fill' mode negative indices count from the end.
     unique_indices, indices_are_sorted: promises that let the derivative run faster.
-    Raises TypeError for indices that are no integers, IndexError for an axis of size 0. (NumPy: take)
+    Raises ValueError for indices that are no integers, IndexError for an axis of size 0. (NumPy: take)
     """
     if out is not None:
         raise NotImplementedError("take: arrays are immutable, so there is no `out`")
     a, indices = arraylike("take", a, indices)
     if typeof(indices).dtype == dtypes.bool_:
         indices = converted(indices, dtypes.int32)
-    _integers("take", indices)
+    _check_integers("take", indices, ValueError)
     a = a if typeof(a).ndim and axis is not None else _raveled(a)
     axis = canonical_axis(axis or 0, typeof(a).ndim)
     if mode == "raise":
@@ -719,7 +716,7 @@ def _fill_value(value):
 def _along_axis(name: str, arr, indices, axis: int | None):
     """The checks of take_along_axis and put_along_axis; returns array, indices and axis."""
     arr, indices = arraylike(name, arr, indices)
-    _integers(name, indices)
+    _check_integers(name, indices)
     if axis is None:
         if typeof(indices).ndim != 1:
             raise ValueError(f"{name}: indices must be one-dimensional if axis=None, got {typeof(indices)}")
@@ -821,7 +818,7 @@ def put(a, ind, v, mode: str | None = None, *, inplace: bool = True):
     """
     _not_in_place("put", inplace)
     a, ind, v = arraylike("put", a, ind, v)
-    _integers("put", ind)
+    _check_integers("put", ind)
     if mode not in (None, "clip", "wrap"):
         raise ValueError(f"put: mode may be 'clip' or 'wrap', not {mode!r}")
     return _put(a, ind, v, mode == "wrap")
