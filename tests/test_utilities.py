@@ -1,0 +1,38 @@
+"""ravel_pytree and check_grads."""
+import numpy as np
+import pytest
+
+import mini_jax as jax
+import mini_jax.numpy as jnp
+from mini_jax.flatten_util import ravel_pytree
+from mini_jax.test_util import check_grads
+
+
+def test_ravel_and_back():
+    tree = {"a": jnp.arange(6.0).reshape(2, 3), "b": (jnp.int32(7), jnp.array([True, False]))}
+    flat, unravel = ravel_pytree(tree)
+    assert flat.shape == (9,) and flat.dtype == np.float32
+    again = unravel(flat)
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, y), tree, again)
+    assert [x.dtype for x in jax.tree.leaves(again)] == [x.dtype for x in jax.tree.leaves(tree)]
+    gradient = jax.grad(lambda v: jnp.sum(unravel(v)["a"] ** 2))(flat)
+    np.testing.assert_allclose(gradient, [0, 2, 4, 6, 8, 10, 0, 0, 0])
+    with pytest.raises(ValueError, match="9 elements"):
+        unravel(flat[:3])
+    assert ravel_pytree({})[0].shape == (0,)
+
+
+def test_check_grads_passes_right_derivatives_and_fails_wrong_ones():
+    x = np.array([0.3, 1.2], np.float32)
+    check_grads(lambda x: jnp.sum(jnp.sin(x) ** 2), (x,), order=2)
+    check_grads(lambda z: z * z, (np.complex64(0.3 + 0.2j),), order=1)
+
+    @jax.custom_jvp
+    def wrong(x):
+        return jnp.sin(x)
+    wrong.defjvp(lambda primals, tangents: (wrong(*primals), 1.5 * jnp.cos(primals[0]) * tangents[0]))
+    for mode in ("fwd", "rev"):
+        with pytest.raises(AssertionError, match="finite differences"):
+            check_grads(wrong, (x,), order=1, modes=mode)
+    with pytest.raises(ValueError, match="modes"):
+        check_grads(wrong, (x,), 1, modes="backwards")
