@@ -95,7 +95,10 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 def clear_caches() -> None:
     """Forget every recorded and compiled program."""
     from mini_jax.transforms import jit
+    from mini_jax.transforms.control import bodies, running
     jit.clear()
+    bodies.clear()
+    running.clear()
 
 
 def live_arrays(platform: str | None = None) -> list:

@@ -5,15 +5,17 @@ from typing import Callable, Sequence
 
 from mini_jax.core.program import ProgramInfo
 from mini_jax.core.trace import typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
-from mini_jax.transforms.arguments import argument_types, keyable
-from mini_jax.transforms.control.bodies import body_info, check_callable, flat_result, flatten, record, tree_paths
+from mini_jax.transforms.arguments import keyable
+from mini_jax.transforms.control.bodies import body_info, check_callable, flat_result, flatten, record, tree_paths, value_types
 from mini_jax.transforms.control.running import run
 
 __all__ = ["associative_scan"]
 
 
+@boundary
 def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
     """y[i] = elems[0] ∘ elems[1] ∘ … ∘ elems[i] along `axis`, where a ∘ b = fn(a, b) is associative.
 
@@ -26,7 +28,7 @@ def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
     leaves, tree = flatten(elems)
     fn = keyable(fn)
     info = body_info("associative_scan", fn, flatten((elems, elems))[1])
-    types = argument_types(leaves, info)
+    types = value_types(leaves, info)
     paths = lambda: tree_paths(tree, "elems")
     for position, t in enumerate(types):
         if not -t.ndim <= axis < t.ndim:

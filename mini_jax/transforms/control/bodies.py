@@ -11,12 +11,12 @@ from mini_jax.core.program import Jaxpr, ProgramInfo
 from mini_jax.core.pytree import PyTreeDef, keystr, prefix_errors, tree_flatten_with_path
 from mini_jax.core.staging import stage
 from mini_jax.core.state import state
-from mini_jax.core.trace import Tracer, typeof
+from mini_jax.core.trace import Tracer, is_value, typeof
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.runtime.dispatch import FunctionCaches
-from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable
+from mini_jax.transforms.arguments import argument_paths, checked_outputs, keyable
 
 flatten = xla.registry.flatten
 
@@ -70,7 +70,7 @@ def record_carrying(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, 
     Raises TypeError where the carry does not keep its structure or its types.
     """
     info = body_info(what, fun, tree)
-    types, count = argument_types(init, info), len(init)
+    types, count = value_types(init, info), len(init)
     while True:
         body = record(fun, what, apply, tree, (*types, *other_types), info)
         out_types = body.jaxpr.out_types[:count]
@@ -79,6 +79,21 @@ def record_carrying(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, 
             check_carry(what, info, carry_tree, types[counters:], body.structure[0], out_types[counters:], counters)
             return body, [converted(value, t) for value, t in zip(init, types)]
         types = new
+
+
+def value_types(leaves: Sequence, info: ProgramInfo) -> tuple:
+    """The types of flat arguments; TypeError names the one that is no array."""
+    try:
+        return tuple([typeof(leaf) for leaf in leaves])
+    except TypeError:
+        position, leaf = next((i, leaf) for i, leaf in enumerate(leaves) if not is_value(leaf))
+        raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is not an "
+                        "array, a number or a pytree of them. What is no array reaches the function as a default argument or a variable around it.") from None
+
+
+def clear() -> None:
+    """Drop every recorded body (`clear_caches`)."""
+    _recorded.clear()
 
 
 def body_info(transformation: str, fun: Callable, tree: PyTreeDef) -> ProgramInfo:

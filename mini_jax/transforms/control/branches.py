@@ -20,10 +20,11 @@ from mini_jax.core.pytree import prefix_errors
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace
 from mini_jax.core.trace import Tracer, typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import elementwise, selection, shapes
 from mini_jax.runtime import dispatch, xla
-from mini_jax.transforms.arguments import argument_types, keyable
-from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths
+from mini_jax.transforms.arguments import keyable
+from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
 from mini_jax.transforms.control.pieces import dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
@@ -41,6 +42,7 @@ cond_p = Primitive("cond", multiple_results=True, memoize=False, facts={"family"
 _nothing = object()
 
 
+@boundary
 def cond(pred, true_fun: Callable, false_fun: Callable, *operands, operand=_nothing):
     """true_fun(*operands) where pred holds, else false_fun(*operands).
 
@@ -87,6 +89,7 @@ def _predicate(pred):
     return pred if isinstance(pred, Tracer) else bool(pred)
 
 
+@boundary
 def switch(index, branches: Sequence[Callable], *operands, operand=_nothing):
     """branches[index](*operands), the index brought into the range of branches first.
 
@@ -128,7 +131,7 @@ def _choose(what: str, index, branches: Sequence[Callable], names: Sequence[str]
         return out_tree.unflatten(leaves)
     leaves, tree = flatten(operands)
     infos = [body_info(what, branch, tree) for branch in branches]
-    types = argument_types(leaves, infos[0])
+    types = value_types(leaves, infos[0])
     bodies = [record(branch, what, apply, tree, types, info) for branch, apply, info in zip(branches, applied, infos)]
     _check_results(what, bodies, names, infos)
     out_tree = bodies[0].structure

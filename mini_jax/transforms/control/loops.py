@@ -19,6 +19,7 @@ from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes
 from mini_jax.runtime import dispatch
@@ -37,6 +38,7 @@ while_p = Primitive("while", multiple_results=True, memoize=False, facts={"famil
 
 # --- while_loop ---------------------------------------------------------------------------------------------------------------
 
+@boundary
 def while_loop(cond_fun: Callable, body_fun: Callable, init_val):
     """body_fun applied to init_val as long as cond_fun holds, as one operation that is compiled once.
 
@@ -93,6 +95,7 @@ def _apply_body(body_fun: Callable, info: ProgramInfo, val):
 
 # --- fori_loop -----------------------------------------------------------------------------------------------------------------
 
+@boundary
 def fori_loop(lower, upper, body_fun: Callable, init_val, *, unroll: int | bool | None = None):
     """body_fun(i, val) for i from lower to upper - 1, as one operation that is compiled once.
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from mini_jax.core.program import ProgramInfo
 from mini_jax.core.trace import typeof
+from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.control.bodies import check_callable, flat_result, flatten
@@ -18,6 +19,7 @@ __all__ = ["map"]
 _no_carry = flatten(())[1]
 
 
+@boundary
 def map(f: Callable, xs, *, batch_size: int | None = None):
     """f applied to each row of `xs`, one after the other: [f(x) for x in xs], stacked.
 

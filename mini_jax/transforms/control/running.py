@@ -62,7 +62,7 @@ def _shared(lowered, device, committed: bool):
     return made
 
 
-def forget() -> None:
+def clear() -> None:
     """Drop the shared executables (`clear_caches`)."""
     with _lock:
         _executables.clear()

@@ -16,11 +16,12 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import Tracer, typeof, whence
+from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
 from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
-from mini_jax.transforms.arguments import argument_types, keyable
-from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths
+from mini_jax.transforms.arguments import keyable
+from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths, value_types
 from mini_jax.transforms.control.pieces import chosen, given
 from mini_jax.transforms.control.running import run_compiled
 from mini_jax.transforms.vmap import Batched, batch_jaxpr, move_batch
@@ -32,6 +33,7 @@ scan_p = Primitive("scan", multiple_results=True, memoize=False, facts={"family"
 
 # --- the function ---------------------------------------------------------------------------------------------------------------
 
+@boundary
 def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1, _split_transpose: bool = False):
     """A loop over the leading axis of `xs`, carrying a state from step to step, as one operation that is compiled once.
 
@@ -74,7 +76,7 @@ def scan_flat(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, init: 
               reverse: bool, unroll: int, counters: int = 0) -> tuple[list, Any]:
     """A scan on flat values, of a body given as for `record_carrying`. Returns the flat results and the structure that apply gave."""
     fun = keyable(fun)
-    x_types = tuple([t.update(shape=t.shape[1:]) for t in argument_types(xs, body_info(what, fun, tree))]) if xs else ()
+    x_types = tuple([t.update(shape=t.shape[1:]) for t in value_types(xs, body_info(what, fun, tree))]) if xs else ()
     body, init = record_carrying(fun, what, apply, tree, init, x_types, carry_tree, counters)
     return _bind(body, init, xs, length, reverse, unroll), body.structure
 
