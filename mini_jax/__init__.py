@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad_checkpoint", "custom_derivatives", "errors", "flatten_util", "nn", "random", "stages", "test_util", "typing")
+_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "errors", "flatten_util", "nn", "random", "stages", "test_util", "typing")
 
 
 def __getattr__(name: str):
