@@ -23,4 +23,6 @@ from mini_jax.numpy.signals import *                        # noqa: F401,F403
 from mini_jax.numpy.sorting import *                        # noqa: F401,F403
 from mini_jax.numpy.statistics import *                     # noqa: F401,F403
 from mini_jax.numpy.ufuncs import *                         # noqa: F401,F403
+from mini_jax.numpy.ufunc_methods import *                  # noqa: F401,F403
+from mini_jax.numpy import linalg                           # noqa: F401
 from mini_jax.runtime.array import Array as ndarray         # noqa: F401

@@ -164,6 +164,13 @@ def _clip(self, min=None, max=None):
     return ufuncs.clip(self, min, max)
 
 
+def _python_round(self, ndigits: int | None = None):
+    """round(x, n); without n, as of Python's numbers, the nearest integers as integers."""
+    if ndigits is not None or dtypes.is_integer(self.dtype):
+        return ufuncs.round(self, ndigits or 0)
+    return lax.convert_element_type(ufuncs.round(self), dtypes.default_int())
+
+
 def _iterate(self):
     if not self.ndim:
         raise TypeError("iteration over a 0-d array")
@@ -187,7 +194,7 @@ def _namespace(self, *, api_version: None | str = None):
 
 _METHODS: dict[str, Callable] = {
     "__getitem__": indexing.getitem, "__iter__": _iterate, "__setitem__": _immutable, "__array_namespace__": _namespace,
-    "__round__": lambda self, ndigits=None: ufuncs.round(self, ndigits or 0),
+    "__round__": _python_round,
     "astype": _astype, "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "view": _view, "clip": _clip,
     "ravel": manipulation.ravel, "repeat": manipulation.repeat, "squeeze": manipulation.squeeze, "swapaxes": manipulation.swapaxes,
     "round": ufuncs.round, "conj": ufuncs.conjugate, "conjugate": ufuncs.conjugate,

@@ -1,7 +1,7 @@
 """Products of vectors, matrices and arrays: dot, matmul, tensordot and their like; all of them dot_generals."""
 from __future__ import annotations
 
-import math
+import functools
 import operator
 from typing import Sequence
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.lax.shapes import canonical_axes, canonical_axis
+from mini_jax.lax.dot import canonical_precision
+from mini_jax.lax.shapes import canonical_axes
 from mini_jax.numpy.manipulation import moveaxis, ravel
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_args, promote_dtypes
 from mini_jax.numpy.ufuncs import conjugate, multiply, unsupported_out
@@ -58,26 +59,37 @@ def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=No
     Raises ValueError for operands without dimensions or leading axes that do not broadcast, TypeError where the sizes differ.
     """
     a, b, preferred = operands("matmul", a, b, preferred_element_type)
-    for position, x in enumerate((a, b)):
-        if not x.ndim:
+    shape_a, shape_b, dims, order = _matmul_plan(a.aval.shape, b.aval.shape)
+    a, b = a if shape_a is None else lax.reshape(a, shape_a), b if shape_b is None else lax.reshape(b, shape_b)
+    out = lax.dot_general_p.bind(a, b, dimension_numbers=dims, precision=canonical_precision(precision), preferred_element_type=preferred)
+    return out if order is None else lax.transpose(out, order)
+
+
+@functools.lru_cache(1024)
+def _matmul_plan(a: tuple[int, ...], b: tuple[int, ...]):
+    """(shape to bring the left operand to, or None; the right one's; dimension numbers; order of the result's axes, or None).
+
+    Leading axes are counted from the last; one of size 1 is dropped where the other operand's is longer, which then is a free axis.
+    """
+    for position, shape in enumerate((a, b)):
+        if not shape:
             raise ValueError(f"matmul input operand {position} must have ndim at least 1, but it has ndim 0")
-    if a.shape[-1] != b.shape[max(0, b.ndim - 2)]:
-        raise TypeError(f"matmul: the sizes that are contracted differ: {a.shape[-1]}, the last of {a.aval}, and {b.shape[max(0, b.ndim - 2)]} of {b.aval}")
-    # Leading axes are counted from the last; one of size 1 is dropped where the other operand's is longer, which then is a free axis.
-    sizes_a, sizes_b = dict(enumerate(a.shape[-3::-1])), dict(enumerate(b.shape[-3::-1]))
+    inner = b[max(0, len(b) - 2)]
+    if a[-1] != inner:
+        raise TypeError(f"matmul: the sizes that are contracted differ: {a[-1]}, the last of {a}, and {inner} of {b}")
+    sizes_a, sizes_b = dict(enumerate(a[-3::-1])), dict(enumerate(b[-3::-1]))
     if any([sizes_b.get(i, n) != n and 1 not in (n, sizes_b[i]) for i, n in sizes_a.items()]):
-        raise ValueError(f"matmul: the leading axes of {a.aval} and {b.aval} do not broadcast")
+        raise ValueError(f"matmul: the leading axes of shapes {a} and {b} do not broadcast")
     kept_a = [i for i in reversed(sizes_a) if sizes_a[i] != 1 or sizes_b.get(i, 1) == 1]
     kept_b = [i for i in reversed(sizes_b) if sizes_b[i] != 1 or sizes_a.get(i, 1) == 1]
-    x = lax.reshape(a, (*[sizes_a[i] for i in kept_a], *a.shape[-2:]))
-    y = lax.reshape(b, (*[sizes_b[i] for i in kept_b], *b.shape[-2:]))
+    shape_a, shape_b = (*[sizes_a[i] for i in kept_a], *a[-2:]), (*[sizes_b[i] for i in kept_b], *b[-2:])
     shared = [i for i in kept_a if i in kept_b]
     batch = tuple([kept_a.index(i) for i in shared]), tuple([kept_b.index(i) for i in shared])
-    out = contract("matmul", x, y, ((x.ndim - 1,), (max(len(kept_b), y.ndim - 2),)), batch, precision, preferred)
-    rows, columns = ["row"] * (a.ndim > 1), ["column"] * (b.ndim > 1)
+    dims = ((len(shape_a) - 1,), (max(len(kept_b), len(shape_b) - 2),)), batch
+    rows, columns = ["row"] * (len(a) > 1), ["column"] * (len(b) > 1)
     have = [*shared, *[i for i in kept_a if i not in shared], *rows, *[i for i in kept_b if i not in shared], *columns]
     want = [*sorted([i for i in have if isinstance(i, int)], reverse=True), *rows, *columns]
-    return lax.transpose(out, [have.index(i) for i in want])
+    return None if shape_a == a else shape_a, None if shape_b == b else shape_b, dims, None if have == want else tuple([have.index(i) for i in want])
 
 
 @library(static_argnames=_STATIC)

@@ -1,6 +1,7 @@
 """Promotion: bringing the operands of a function to one dtype (JAX's lattice) and to one shape (NumPy's broadcasting)."""
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Sequence
 
@@ -16,15 +17,25 @@ from mini_jax.runtime.array import device_put
 _python_scalars = (bool, int, float, complex)
 
 
+_values: set[type] = set()                # classes whose instances are known to be arrays or numbers as they are
+
+
 def arraylike(name: str, *args) -> Sequence:
     """The arguments, each an array or a number. Raises TypeError naming the function and the position of one that is neither."""
+    for x in args:
+        if type(x) not in _values:
+            return _checked(name, args)
+    return args
+
+
+def _checked(name: str, args: Sequence) -> Sequence:
     for position, x in enumerate(args):
         if not is_value(x):
             raise TypeError(f"{name} requires ndarray or scalar arguments, got {type(x)} at position {position}."
                             + (" Make an array of it first: mini_jax.numpy.array(...)." if isinstance(x, (list, tuple)) else ""))
-        if hasattr(x, "__jax_array__"):
-            return tuple([x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in args])
-    return args
+        if not hasattr(x, "__jax_array__"):
+            _values.add(type(x))
+    return tuple([x.__jax_array__() if hasattr(x, "__jax_array__") else x for x in args])
 
 
 def as_array(x):
@@ -39,15 +50,22 @@ def as_array(x):
 
 # --- dtypes --------------------------------------------------------------------------------------------------------------
 
+_limits = {d: (float(dtypes.finfo(d).min), float(dtypes.finfo(d).max)) for d in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)}
+
+
 def converted(x, dtype, weak_type: bool = False):
     """`x` as an operand of dtype `dtype`: numbers and NumPy arrays at once, others by an operation."""
     aval = typeof(x)
     if aval.dtype == dtype:
         return x
     if isinstance(x, _python_scalars) and not isinstance(x, np.generic):
-        kind = dtypes.scalar_type_of(dtype)
-        if weak_type and dtypes.canonicalize(kind) == dtype:
-            return kind(x)
+        if weak_type:
+            kind = dtypes.scalar_type_of(dtype)
+            if dtypes.canonicalize(kind) == dtype:
+                return kind(x)
+        limits = _limits.get(dtype)
+        if limits is not None and type(x) in (int, float) and limits[0] <= x <= limits[1]:
+            return dtype.type(x)
         x = np.asarray(x)
     if isinstance(x, (np.ndarray, np.generic)):
         with np.errstate(all="ignore"):
@@ -55,34 +73,40 @@ def converted(x, dtype, weak_type: bool = False):
     return lax.convert_element_type(x, dtype, weak_type)
 
 
-def _common(args) -> tuple:
+def _promoted(args: Sequence, target=None) -> Sequence:
+    """The operands in the dtype in which they meet, or in what `target` makes of it."""
     avals = [typeof(x) for x in args]
     dtype = avals[0].dtype
     for aval in avals:
-        if aval.dtype != dtype:
-            return dtypes.promote(*[(a.dtype, a.weak_type) for a in avals])
-    return dtype, all([a.weak_type for a in avals])
+        if aval.dtype is not dtype and aval.dtype != dtype:
+            dtype, weak = dtypes.promote(*[(a.dtype, a.weak_type) for a in avals])
+            break
+    else:
+        if target is None or target(dtype) is dtype:
+            return args
+        weak = all([a.weak_type for a in avals])
+    if target is not None:
+        dtype = target(dtype)
+    return [converted(x, dtype, weak) for x in args]
 
 
 def promote_dtypes(*args) -> Sequence:
     """The operands in the dtype in which they meet."""
-    dtype, weak = _common(args)
-    return [converted(x, dtype, weak) for x in args]
+    return _promoted(args)
 
 
 def promote_dtypes_inexact(*args) -> Sequence:
     """The operands in the floating or complex dtype in which they meet; integers and booleans become floats."""
-    dtype, weak = _common(args)
-    dtype = dtypes.to_inexact(dtype)
-    return [converted(x, dtype, weak) for x in args]
+    return _promoted(args, dtypes.to_inexact)
 
 
 def promote_dtypes_numeric(*args) -> Sequence:
     """The operands in the dtype in which they meet; booleans become the default integer."""
-    dtype, weak = _common(args)
-    if dtype == dtypes.bool_:
-        dtype = dtypes.default_int()
-    return [converted(x, dtype, weak) for x in args]
+    return _promoted(args, _to_number)
+
+
+def _to_number(dtype):
+    return dtypes.default_int() if dtype == dtypes.bool_ else dtype
 
 
 # --- shapes --------------------------------------------------------------------------------------------------------------
@@ -115,18 +139,30 @@ def broadcast_to_shape(x, shape: tuple[int, ...]):
 
 def broadcast_operands(name: str, *args) -> Sequence:
     """The operands in the shape to which they broadcast; those without dimensions stay so (lax takes them as they are)."""
-    shapes = [typeof(x).shape for x in args]
+    shapes = tuple([typeof(x).shape for x in args])
+    plan = _broadcast_plan(shapes)
+    if plan is None:
+        return args
+    if config.numpy_rank_promotion.value != "allow" and len({len(shape) for shape in shapes if shape}) > 1:
+        _complain_of_ranks(name, shapes)
+    if plan == "no":
+        raise ValueError(f"{name}: the operands' shapes do not broadcast: {', '.join(map(str, shapes))}. Sizes, aligned at the "
+                         "last dimension, must be equal or 1.")
+    return [x if how is None else lax.broadcast_in_dim_p.bind(x, **how) for x, how in zip(args, plan)]
+
+
+@functools.lru_cache(4096)
+def _broadcast_plan(shapes: tuple[tuple[int, ...], ...]):
+    """For each operand the parameters of its broadcast_in_dim, or None; altogether None where no operand changes."""
     ranked = {shape for shape in shapes if shape}
     if len(ranked) <= 1:
-        return args
-    if len({len(shape) for shape in ranked}) > 1 and config.numpy_rank_promotion.value != "allow":
-        _complain_of_ranks(name, shapes)
+        return None
     try:
         out = broadcast_shapes(*ranked)
     except ValueError:
-        raise ValueError(f"{name}: the operands' shapes do not broadcast: {', '.join(map(str, shapes))}. Sizes, aligned at the "
-                         "last dimension, must be equal or 1.") from None
-    return [broadcast_to_shape(x, out) if shape and shape != out else x for x, shape in zip(args, shapes)]
+        return "no"
+    return tuple([{"shape": out, "broadcast_dimensions": tuple(range(len(out) - len(shape), len(out)))} if shape and shape != out else None
+                  for shape in shapes])
 
 
 def _complain_of_ranks(name, shapes):
@@ -142,7 +178,7 @@ def _complain_of_ranks(name, shapes):
 def _both(promote):
     def promote_args(name: str, *args) -> Sequence:
         args = arraylike(name, *args)
-        return broadcast_operands(name, *promote(*args)) if len(args) > 1 else promote(*args)
+        return promote(*args) if len(args) == 1 else broadcast_operands(name, *promote(*args))
     return promote_args
 
 

@@ -218,7 +218,7 @@ def _digitize(x, bins, right, method):
         return lax.full(x.shape, 0, np.dtype(np.int32))
     side, method = "left" if right else "right", "scan" if method is None else method
     up = searchsorted(bins, x, side, method=method)
-    down = n - searchsorted(lax.rev(bins, (0,)), x, "right" if right else "left", method=method)
+    down = n - searchsorted(lax.rev(bins, (0,)), x, side, method=method)
     first, last = [lax.index_in_dim(bins, i, keepdims=False) for i in (0, n - 1)]
     return lax.select(lax.ge(last, first), up, down)
 
