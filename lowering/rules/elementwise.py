@@ -4,6 +4,7 @@ from __future__ import annotations
 from lowering.emit import lower_via, lowers
 from mini_jax.core import dtypes
 from mini_jax.lax import bitcast, elementwise as ew, selection
+from mini_jax.lax.shapes import convert_element_type
 
 # --- one operation each ------------------------------------------------------------------------------------------------------
 # Operands and result have one type.
@@ -13,17 +14,28 @@ _STABLEHLO = {
     ew.log_p: "log", ew.log1p_p: "log_plus_one", ew.logistic_p: "logistic", ew.sin_p: "sine", ew.cos_p: "cosine", ew.tan_p: "tan",
     ew.tanh_p: "tanh", ew.atan2_p: "atan2", ew.floor_p: "floor", ew.ceil_p: "ceil", ew.not_p: "not", ew.and_p: "and", ew.or_p: "or",
     ew.xor_p: "xor", ew.shift_left_p: "shift_left", ew.shift_right_arithmetic_p: "shift_right_arithmetic",
-    ew.shift_right_logical_p: "shift_right_logical", ew.population_count_p: "popcnt", ew.clz_p: "count_leading_zeros",
+    ew.shift_right_logical_p: "shift_right_logical", ew.clz_p: "count_leading_zeros",
 }
 _CHLO = {
     ew.asin_p: "asin", ew.acos_p: "acos", ew.atan_p: "atan", ew.sinh_p: "sinh", ew.cosh_p: "cosh", ew.asinh_p: "asinh",
-    ew.acosh_p: "acosh", ew.atanh_p: "atanh", ew.nextafter_p: "next_after", ew.mulhi_p: "mulhi",
+    ew.acosh_p: "acosh", ew.atanh_p: "atanh", ew.nextafter_p: "next_after",
 }
 # The result's dtype is another one than the operand's.
 _OTHER_DTYPE = {ew.is_finite_p: "is_finite", ew.real_p: "real", ew.imag_p: "imag"}
 _COMPARISONS = {ew.eq_p: "EQ", ew.ne_p: "NE", ew.lt_p: "LT", ew.le_p: "LE", ew.gt_p: "GT", ew.ge_p: "GE",
                 ew.eq_to_p: "EQ", ew.lt_to_p: "LT", ew.le_to_p: "LE"}
 _TOTAL_ORDER = (ew.eq_to_p, ew.lt_to_p, ew.le_to_p)
+
+
+def through_float32(rule):
+    """The rule, except that what it would write for float8_e8m0fnu is computed in float32: XLA would take float16, whose exponents
+    are too few, and take NaN for a number."""
+    def lowered(e, eqn, *operands):
+        if eqn.invars[0].aval.dtype != dtypes.float8_e8m0fnu:
+            return rule(e, eqn, *operands)
+        wide = lambda *values: eqn.primitive.bind(*[convert_element_type(x, dtypes.float32) for x in values], **eqn.params)
+        return e.via(lambda *values: [convert_element_type(wide(*values), eqn.outvars[0].aval.dtype)], eqn.in_types, operands)[0]
+    return lowered
 
 
 def spread(e, eqn, operands) -> list[str]:
@@ -33,6 +45,7 @@ def spread(e, eqn, operands) -> list[str]:
 
 
 @lowers(*_STABLEHLO)
+@through_float32
 def _stablehlo(e, eqn, *operands):
     operands = ", ".join(spread(e, eqn, operands))
     accuracy = _accuracy(eqn.params["accuracy"]) if eqn.params else ""
@@ -40,6 +53,7 @@ def _stablehlo(e, eqn, *operands):
 
 
 @lowers(*_CHLO)
+@through_float32
 def _chlo(e, eqn, *operands):
     out = eqn.outvars[0].aval.mlir
     return e.emit(f"chlo.{_CHLO[eqn.primitive]} {', '.join(spread(e, eqn, operands))} : {', '.join([out] * len(operands))} -> {out}")
@@ -72,6 +86,7 @@ def compare(e, direction: str, x: str, y: str, aval, total_order: bool = False) 
 
 
 @lowers(*_COMPARISONS)
+@through_float32
 def _comparison(e, eqn, x, y):
     x, y = spread(e, eqn, (x, y))
     aval = eqn.invars[0].aval.update(shape=eqn.outvars[0].aval.shape)
@@ -103,10 +118,13 @@ def _select_n(e, eqn, which, *cases):
 def _clamp(e, eqn, low, x, high):
     out = eqn.outvars[0].aval
     low, x, high = spread(e, eqn, (low, x, high))
+    if dtypes.is_bool(out.dtype):                                    # XLA clamps numbers only
+        return e.emit(f"stablehlo.and {e.emit(f'stablehlo.or {low}, {x} : {out.mlir}')}, {high} : {out.mlir}")
     return e.emit(f"stablehlo.clamp {low}, {x}, {high} : {out.mlir}")
 
 
 @lowers(ew.max_p, ew.min_p)
+@through_float32
 def _extremum(e, eqn, x, y):
     x, y = spread(e, eqn, (x, y))
     out = eqn.outvars[0].aval
@@ -124,6 +142,7 @@ def _lexicographic(before, x, y):
 # --- operations with parameters, and those whose spelling depends on the dtype ------------------------------------------------------
 
 @lowers(ew.round_p)
+@through_float32
 def _round(e, eqn, x):
     ties = "even" if eqn.params["rounding_method"] is ew.RoundingMethod.TO_NEAREST_EVEN else "afz"
     return e.emit(f"stablehlo.round_nearest_{ties} {x} : {eqn.outvars[0].aval.mlir}")
@@ -141,13 +160,38 @@ def _bitcast(e, eqn, x):
     return x if have.dtype == out.dtype else e.emit(f"stablehlo.bitcast_convert {x} : ({have.mlir}) -> {out.mlir}")
 
 
+@lowers(ew.population_count_p)
+def _population_count(e, eqn, x):
+    out = eqn.outvars[0].aval
+    bits = dtypes.itemsize_bits(out.dtype)
+    if bits >= 8:
+        return e.emit(f"stablehlo.popcnt {x} : {out.mlir}")
+    wide = out.update(dtype=dtypes.uint8)                            # XLA counts a narrow integer's sign, repeated to 8 bits
+    kept = e.emit(f"stablehlo.and {e.convert(x, out, wide.dtype)}, {e.constant((1 << bits) - 1, wide)} : {wide.mlir}")
+    return e.convert(e.emit(f"stablehlo.popcnt {kept} : {wide.mlir}"), wide, out.dtype)
+
+
+@lowers(ew.mulhi_p)
+def _mulhi(e, eqn, x, y):
+    out = eqn.outvars[0].aval
+    x, y = spread(e, eqn, (x, y))
+    bits = dtypes.itemsize_bits(out.dtype)
+    if bits >= 32:
+        return e.emit(f"chlo.mulhi {x}, {y} : {out.mlir}, {out.mlir} -> {out.mlir}")
+    wide = out.update(dtype=dtypes.int32 if dtypes.is_signed(out.dtype) else dtypes.uint32)
+    product = e.emit(f"stablehlo.multiply {e.convert(x, out, wide.dtype)}, {e.convert(y, out, wide.dtype)} : {wide.mlir}")
+    return e.convert(e.emit(f"stablehlo.shift_right_logical {product}, {e.constant(bits, wide)} : {wide.mlir}"), wide, out.dtype)
+
+
 @lowers(ew.abs_p)
+@through_float32
 def _abs(e, eqn, x):
     have, out = eqn.invars[0].aval, eqn.outvars[0].aval
     return e.emit(f"stablehlo.abs {x} : {out.mlir}" if have.dtype == out.dtype else f"stablehlo.abs {x} : ({have.mlir}) -> {out.mlir}")
 
 
 @lowers(ew.sign_p)
+@through_float32
 def _sign(e, eqn, x):
     out = eqn.outvars[0].aval
     if not dtypes.is_unsigned(out.dtype):
@@ -157,6 +201,7 @@ def _sign(e, eqn, x):
 
 
 @lowers(ew.square_p)
+@through_float32
 def _square(e, eqn, x):
     out = eqn.outvars[0].aval
     if dtypes.is_complex(out.dtype):
@@ -165,6 +210,7 @@ def _square(e, eqn, x):
 
 
 @lowers(ew.integer_pow_p)
+@through_float32
 def _integer_pow(e, eqn, x):
     """By repeated squaring: x¹³ = x · x⁴ · x⁸."""
     out, power, n = eqn.outvars[0].aval, None, abs(eqn.params["y"])
@@ -180,6 +226,7 @@ def _integer_pow(e, eqn, x):
 
 
 @lowers(ew.pow_p)
+@through_float32
 def _pow(e, eqn, x, y):
     out = eqn.outvars[0].aval
     x, y = spread(e, eqn, (x, y))
@@ -188,6 +235,7 @@ def _pow(e, eqn, x, y):
 
 
 @lowers(ew.exp2_p)
+@through_float32
 def _exp2(e, eqn, x):
     out = eqn.outvars[0].aval
     scaled = e.emit(f"stablehlo.multiply {e.constant(0.6931471805599453, out)}, {x} : {out.mlir}")

@@ -88,7 +88,7 @@ def _sign_jvp(primals, tangents):
 
 sign_p.jvp = _sign_jvp
 
-nextafter_p, nextafter = binary("nextafter", FLOATS, "The number next to x1 in the direction of x2", arguments=("x1", "x2"),
+nextafter_p, nextafter = binary("nextafter", FLOATS - {dtypes.float8_e8m0fnu}, "The number next to x1 in the direction of x2", arguments=("x1", "x2"),
                                 jvp=(lambda t, y, a, b: t, None))
 
 # --- powers and roots --------------------------------------------------------------------------------------------------------

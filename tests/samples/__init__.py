@@ -47,6 +47,9 @@ class Sample:
     complex ones as complex128, int2 and int4 as int8, other integers and booleans as they are; the result is cast to the
     primitive's output dtype."""
 
+    wide: bool = True
+    """False: the reference gets its operands as they are, and may look at their dtype."""
+
     tolerance: float = 4.0
     """Allowed error of values against the reference, in units of the dtype's eps, relative (absolute below 1). Eight times more in
     float64, where the reference itself rounds."""
@@ -126,6 +129,17 @@ def distinct(shape: tuple[int, ...] = SHAPE, step: float = 0.25) -> Draw:
         if dtypes.is_integer(wanted):
             return centred.astype(wanted)
         return ((centred + 0.3) * step).astype(wanted) * (wanted.type(1 + 0.5j) if dtypes.is_complex(wanted) else wanted.type(1))
+    return draw
+
+
+def any_bits(shape: tuple[int, ...] = SHAPE) -> Draw:
+    """Integers of the whole range of the dtype; booleans."""
+    def draw(rng, wanted):
+        wanted = np.dtype(wanted)
+        if dtypes.is_bool(wanted):
+            return rng.integers(0, 2, shape) == 1
+        limits, wide = dtypes.iinfo(wanted), np.uint64 if wanted == np.uint64 else np.int64
+        return rng.integers(int(limits.min), int(limits.max), shape, wide, endpoint=True).astype(wanted)
     return draw
 
 
