@@ -140,12 +140,12 @@ def _pow_by_base(t, z, x, y):
     if dtypes.is_integer(typeof(y).dtype):
         previous = select(y == 0, 1, y) - 1
     else:
-        previous = select((x == 0) & (y == 0), 1, y) - 1
+        previous = select((x == 0) & (y == 0), 1.0, y) - 1
     return t * (shapes.convert_element_type(y, typeof(x).dtype) * pow(x, previous))
 
 
 pow_p, pow = binary("pow", INEXACT, "xʸ", type_rule=_pow_type,
-                    jvp=(_pow_by_base, lambda t, z, x, y: t * (log(select(x == 0, 1, x)) * z)))
+                    jvp=(_pow_by_base, lambda t, z, x, y: t * (log(select(x == 0, 1.0, x)) * z)))
 
 # --- exponentials and logarithms ---------------------------------------------------------------------------------------------
 

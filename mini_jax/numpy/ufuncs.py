@@ -31,8 +31,17 @@ def _public(name: str, fun: Callable, doc: str) -> Callable:
     return library(fun)
 
 
+def _formula(compute: Callable) -> Callable:
+    """What is computed of promoted operands: lax's functions take numbers as they are, formulas are written for arrays."""
+    if compute.__module__ == "mini_jax.lax":
+        return compute
+    return lambda *operands: compute(*map(as_array, operands))
+
+
 def unary(name: str, promote: Callable, compute: Callable, formula: str) -> Callable:
     """Declare a universal function of one operand."""
+    compute = _formula(compute)
+
     def fun(x, /):
         return compute(*promote(name, x))
     return _public(name, fun, f"""{formula}
@@ -43,6 +52,8 @@ def unary(name: str, promote: Callable, compute: Callable, formula: str) -> Call
 
 def binary(name: str, promote: Callable, compute: Callable, formula: str) -> Callable:
     """Declare a universal function of two operands."""
+    compute = _formula(compute)
+
     def fun(x1, x2, /):
         return compute(*promote(name, x1, x2))
     return _public(name, fun, f"""{formula}
