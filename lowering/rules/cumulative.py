@@ -108,13 +108,15 @@ def _cumulative(e, eqn, *operands):
 
 
 _ROW = 64           # entries after the dimension from which on a row is worth a step of its own
+_CHAINS = 8         # so many sums, each of which waits for its last addition, run side by side in one core
 
 
 def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, reverse: bool) -> str:
-    """One step for each entry along the dimension (over rows of all that comes after it), for one index of what comes before it after
-    the other, starting anew at each; where rows are long, for all those indices at once."""
+    """One step for each entry along the dimension, over rows of all that comes after it. Of what comes before it, a few indices (where
+    rows are long: all) are taken at once, and the others one after the other, starting anew at each."""
     before, n, after = prod(aval.shape[:axis]), aval.shape[axis], prod(aval.shape[axis + 1:])
-    view = aval.update(shape=(before, n, after) if after >= _ROW else (1, before * n, after))
+    together = before if after >= _ROW else max([k for k in (1, 2, 4, 8) if before % k == 0 and (k == 1 or k * after <= _CHAINS)])
+    view = aval.update(shape=(together, before // together * n, after))
     outer, steps, _ = view.shape
     t = lambda dtype: array_type((outer, 1, after), dtype)
     index, i1 = array_type((), dtypes.int32 if steps < 2 ** 31 else dtypes.int64), array_type((), dtypes.bool_).mlir
