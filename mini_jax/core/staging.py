@@ -14,19 +14,19 @@ from mini_jax.core.types import AbstractValue, ShapedArray
 
 class StagingTracer(Tracer):
     """A value of the program that is being recorded."""
-    __slots__ = ("var",)
+    __slots__ = ("variable",)              # not "var", which is a method of arrays
 
     def __init__(self, trace, aval, var):
-        self._trace, self.aval, self.var = trace, aval, var
+        self._trace, self.aval, self.variable = trace, aval, var
 
     def made_by(self):
         for eqn in reversed(self._trace.eqns):
-            if self.var in eqn.outvars:
+            if self.variable in eqn.outvars:
                 return eqn.primitive.name, eqn.source
         return None, None
 
     def depends_on(self):
-        info, live = self._trace.info, {self.var}
+        info, live = self._trace.info, {self.variable}
         for eqn in reversed(self._trace.eqns):
             if not live.isdisjoint(eqn.outvars):
                 live.update(v for v in eqn.invars if type(v) is Var)
@@ -64,7 +64,7 @@ class StagingTrace(Trace):
 
     def record(self, primitive, args, params):
         """Append an equation and return tracers of its results."""
-        invars = [a.var if type(a) is StagingTracer and a._trace is self else self.atom(a) for a in args]
+        invars = [a.variable if type(a) is StagingTracer and a._trace is self else self.atom(a) for a in args]
         types = tuple([v.aval for v in invars])
         out = primitive.types(types, params)
         effects = NO_EFFECTS
@@ -85,7 +85,7 @@ class StagingTrace(Trace):
     def atom(self, value):
         """The variable or literal by which the program refers to a value."""
         if type(value) is StagingTracer and value._trace is self:
-            return value.var
+            return value.variable
         if type(value) in _scalar_types or isinstance(value, _scalars):
             return Literal(value, typeof(value))
         var = self._captured.get(id(value))

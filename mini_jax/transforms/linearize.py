@@ -41,7 +41,7 @@ def linearize_flat(fun: Callable, primals: Sequence, info: ProgramInfo | None = 
             else:
                 tangent = linear.new_input(tangent_type)
                 inputs.append(JVPTracer(trace, primal, tangent))
-                invars.append(tangent.var)
+                invars.append(tangent.variable)
         with current_trace(trace):
             outs = fun(*inputs)
         pairs = [trace.split(out) for out in outs]
