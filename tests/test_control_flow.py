@@ -1,6 +1,7 @@
 """Control flow: a loop or a choice computes what Python's computes, under every transformation, and says clearly what is wrong."""
 import functools
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -223,6 +224,9 @@ def test_only_what_the_backward_pass_reads_is_saved_and_once():
     assert saved_by(lambda c, w: lax.scan(lambda c, _: (c * jnp.sin(w[0]), c), c, None, length=5)[1], c, w) == []
     # what is the same at every step is computed before the loop and not stacked
     assert saved_by(lambda c, w: lax.scan(lambda c, _: (c * jnp.exp(w).sum(0), None), c, None, length=5)[0], c, w) == []
+    # what a few cheap operations make from a y, or from an x, is made again
+    assert saved_by(lambda c, xs: lax.scan(lambda c, x: (jnp.tanh(c + x),) * 2, c, xs)[1], c, xs) == []
+    assert saved_by(lambda c, xs: lax.scan(lambda c, x: (c * jnp.where(x > 0, x, 2 * x), None), c, xs)[0], c, xs) == []
     # linear bodies save nothing
     assert saved_by(lambda c, w: lax.scan(lambda c, x: (2 * c + x, c), c, np.ones((5, 3), np.float32))[0], c, w) == []
     # a broadcast is made again from what it was made of
@@ -404,8 +408,10 @@ def test_map_of_no_rows():
     assert lax.map(lambda x: {"y": x.sum()}, np.zeros((0, 3)), batch_size=2)["y"].shape == (0,)
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 13])
-def test_associative_scan_gives_every_prefix(size):
+@pytest.mark.parametrize("size, short", [(0, 1024), (1, 1024), (2, 1024), (3, 1), (13, 1024), (13, 3), (8, 1)])
+def test_associative_scan_gives_every_prefix(size, short, monkeypatch):
+    """By halving, one by one, and by halving until it is short."""
+    monkeypatch.setattr(sys.modules["mini_jax.transforms.control.associative_scan"], "_SHORT", short)
     rng = np.random.default_rng(size)
     matrices = rng.normal(size=(2, size, 2, 2)).astype(np.float32)
     by_hand = lambda ms: [functools.reduce(np.matmul, ms[:i + 1]) for i in range(len(ms))]

@@ -1,4 +1,8 @@
-"""associative_scan: all prefixes of a sequence under an associative operation, in logarithmic depth."""
+"""associative_scan: all prefixes of a sequence under an associative operation, in logarithmic depth.
+
+Halving the sequence again and again makes ever smaller operations, each with kernels of its own to compile. On a CPU, which gains
+nothing from their parallelism, sequences of 1024 and less are therefore done one element after the other, by scan.
+"""
 from __future__ import annotations
 
 from typing import Callable, Sequence
@@ -8,9 +12,11 @@ from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
+from mini_jax.runtime.devices import current_device
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import body_info, check_callable, flat_result, flatten, record, tree_paths, value_types
 from mini_jax.transforms.control.running import run
+from mini_jax.transforms.control.scan import scan
 
 __all__ = ["associative_scan"]
 
@@ -21,7 +27,7 @@ def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
 
     fn: (a, b) -> a ∘ b on pytrees of the structure of elems, element by element over whole arrays: it is given many pairs at a time.
     elems: a pytree of arrays of one size along axis. reverse: suffixes, y[i] = elems[i] ∘ … ∘ elems[-1], where fn is given the later
-    element first. Takes about 2 n applications in 2 log₂ n rounds (Blelloch, "Prefix Sums and Their Applications", 1990).
+    element first. Takes about 2 n applications of fn to one element each, in 2 log₂ n rounds (Blelloch, "Prefix Sums and Their Applications", 1990).
     Raises ValueError where sizes disagree, TypeError where fn returns another structure.
     """
     check_callable(fn, "associative_scan: fn")
@@ -58,12 +64,17 @@ def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
     return tree.unflatten(run(body.jaxpr, [*body.consts, *leaves], "associative_scan"))
 
 
+_SHORT = 1024
+
+
 def _prefixes(combine: Callable, values: list, axes: Sequence[int]) -> list:
     """Pairs of neighbours are combined, their prefixes found by the same means, and these are the prefixes at odd places; one more
     application gives those at even places."""
     size = typeof(values[0]).shape[axes[0]] if values else 0
     if size < 2:
         return values
+    if size <= _SHORT and current_device().platform == "cpu":
+        return _one_by_one(combine, values, axes)
 
     def part(values, start, stop, step):
         return [slicing.slice_in_dim(v, start, stop, step, a) for v, a in zip(values, axes)]
@@ -72,6 +83,22 @@ def _prefixes(combine: Callable, values: list, axes: Sequence[int]) -> list:
     later = combine(before, part(values, 2, size, 2)) if size > 2 else before
     even = [slicing.concatenate([first, rest], a) for first, rest, a in zip(part(values, 0, 1, 1), later, axes)] if size > 2 else part(values, 0, 1, 1)
     return [_interleaved(e, o, a) for e, o, a in zip(even, odd, axes)]
+
+
+def _one_by_one(combine: Callable, values: list, axes: Sequence[int]) -> list:
+    """The prefixes, each from the one before it."""
+    def step(before, element):
+        after = combine(before, element)
+        return after, after
+
+    def rows(v, axis: int, start: int, stop: int):
+        """Elements start … stop - 1 of v as rows, each of size 1 along the axis."""
+        return shapes.expand_dims(shapes.moveaxis(slicing.slice_in_dim(v, start, stop, 1, axis), axis, 0), (axis + 1,))
+    size = typeof(values[0]).shape[axes[0]]
+    first = [slicing.slice_in_dim(v, 0, 1, 1, a) for v, a in zip(values, axes)]
+    rest = scan(step, first, [rows(v, a, 1, size) for v, a in zip(values, axes)])[1]
+    back = [shapes.moveaxis(shapes.squeeze(r, (a + 1,)), 0, a) for r, a in zip(rest, axes)]
+    return [slicing.concatenate(pair, a) for *pair, a in zip(first, back, axes)]
 
 
 def _interleaved(even, odd, axis: int):

@@ -94,6 +94,8 @@ def _in_parts(primal: Jaxpr, num_consts: int, num_carry: int, linear: Unfolded, 
     """primal: a body, with so many constants and carries; linear: what reads its variables, with inputs likewise; results: of that,
     atoms or types (of zeros)."""
     const_vars, _, x_vars = in_three(primal.invars, num_consts, num_carry)
+    at_hand = [*const_vars, *x_vars, *[atom for atom in primal.outvars[num_carry:] if type(atom) is Var]]
+    linear = _recomputing(linear, primal, at_hand)
     same = set(const_vars)                            # what depends on constants alone
     for eqn in primal.eqns:
         if not eqn.effects and all([type(v) is Literal or v in same for v in eqn.invars]):
@@ -122,6 +124,40 @@ def _in_parts(primal: Jaxpr, num_consts: int, num_carry: int, linear: Unfolded, 
     effects = NO_EFFECTS.union(*[eqn.effects for eqn in each])
     linear_body = with_outputs(Jaxpr((), [], each, [], effects, primal.info), results, [*fixed, *once, *of_carry, *stacked, *of_xs])
     return _Parts(invariant, body, prologue, linear_body, tuple([fixed_at[v] for v in fixed]), tuple([stacked_at[v] for v in stacked]))
+
+
+_CHEAP = frozenset(["add", "sub", "mul", "neg", "max", "min", "abs", "sign", "select_n", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not",
+                    "integer_pow", "convert_element_type", "broadcast_in_dim", "reshape", "squeeze", "copy"])
+_CHAIN = 6                                            # at most so many operations make a residual again
+
+
+def _recomputing(linear: Unfolded, primal: Jaxpr, at_hand: Sequence[Var]) -> Unfolded:
+    """The linear part without residuals that a few cheap operations make again from others and from what is at hand without being saved."""
+    made = {v: (position, eqn) for position, eqn in enumerate(primal.eqns) for v in eqn.outvars}
+    kept, again = dict.fromkeys(linear.residuals), {}
+    free = set(at_hand)
+    for v in sorted([v for v in kept if v in made and v not in free], key=lambda v: made[v][0], reverse=True):
+        chain: dict[int, JaxprEqn] = {}
+        pending = [v]
+        while pending and len(chain) <= _CHAIN:
+            u = pending.pop()
+            position, eqn = made.get(u, (None, None))
+            if u is not v and (u in free or u in kept):
+                continue
+            if eqn is None or eqn.primitive.name not in _CHEAP:
+                break
+            chain[position] = eqn
+            pending += [w for w in eqn.invars if type(w) is Var]
+        else:
+            if len(chain) <= _CHAIN:
+                del kept[v]
+                again |= chain
+    if not again:
+        return linear
+    eqns = [again[position] for position in sorted(again)]
+    remade = {v for eqn in eqns for v in eqn.outvars}
+    read = {v: None for v in kept if v not in remade} | {v: None for eqn in eqns for v in eqn.invars if type(v) is Var and v not in remade}
+    return linear._replace(eqns=[*eqns, *linear.eqns], residuals=list(read))
 
 
 def _prologue(eqns: Sequence[JaxprEqn], fixed: Sequence[Var], tangents: Sequence[Var], results: Sequence) -> tuple[list[Var], list[JaxprEqn]]:
