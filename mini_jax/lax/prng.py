@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import enum
 
+import numpy as np
+
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
@@ -97,7 +99,7 @@ def _key_shape(name: str, key) -> tuple:
 
 
 def _bits_type(key, *, bit_width, shape, partitionable):
-    return array_type((*_key_shape("random_bits", key), *shape), dtypes.canonicalize(f"uint{bit_width}"))
+    return array_type((*_key_shape("random_bits", key), *shape), np.dtype(f"uint{bit_width}"))
 
 
 def _split_type(key, *, shape, partitionable):

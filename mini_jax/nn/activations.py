@@ -8,7 +8,7 @@ from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis
-from mini_jax.numpy.promotion import promote_args_inexact, promote_args_numeric
+from mini_jax.numpy.promotion import arraylike, promote_args_inexact, promote_args_numeric
 from mini_jax.runtime.dispatch import library
 
 __all__ = ["identity", "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "swish", "sigmoid", "tanh",
@@ -27,7 +27,7 @@ def _scalar(value, x):
 
 def identity(x):
     """x."""
-    return jnp.asarray(x)
+    return jnp.asarray(*arraylike("identity", x))
 
 
 # --- rectifiers: the derivative at a kink is that of the flat side -----------------------------------------------------------------
@@ -36,14 +36,14 @@ def identity(x):
 def relu(x):
     """max(x, 0); its derivative is 0 at 0."""
     x, = promote_args_numeric("relu", x)
-    return jnp.where(x <= 0, _scalar(0, x), x)
+    return jnp.where(x <= 0, 0, x)
 
 
 @library
 def relu6(x):
     """min(max(x, 0), 6); its derivative is 0 at 0 and at 6."""
     x = _float("relu6", x)
-    return jnp.where(x <= 0, _scalar(0, x), jnp.where(x >= 6, _scalar(6, x), x))
+    return jnp.where(x <= 0, 0, jnp.where(x >= 6, 6, x))
 
 
 @library
@@ -57,7 +57,7 @@ def leaky_relu(x, negative_slope=0.01):
 def elu(x, alpha=1.0):
     """x where x > 0, alpha·(eˣ - 1) elsewhere."""
     x = _float("elu", x)
-    below = jnp.where(x > 0, _scalar(0, x), x)              # so that where x is large, eˣ is not, nor its derivative
+    below = jnp.where(x > 0, 0, x)              # so that where x is large, eˣ is not, nor its derivative
     return jnp.where(x > 0, x, alpha * jnp.expm1(below))
 
 
@@ -65,7 +65,7 @@ def elu(x, alpha=1.0):
 def celu(x, alpha=1.0):
     """max(x, 0) + min(alpha·(e^(x/alpha) - 1), 0): elu, differentiable for every alpha."""
     x = _float("celu", x)
-    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.where(x > 0, _scalar(0, x), x) / alpha))
+    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.where(x > 0, 0, x) / alpha))
 
 
 @library
@@ -113,7 +113,9 @@ def gelu(x, approximate=True):
 @library
 def softplus(x):
     """log(1 + eˣ)."""
-    return jnp.logaddexp(_float("softplus", x), 0.0)
+    x = _float("softplus", x)
+    positive = x > 0
+    return jnp.where(positive, x, 0) + jnp.log1p(jnp.exp(jnp.where(positive, -x, x)))
 
 
 @library
@@ -148,8 +150,8 @@ def log1mexp(x):
     """log(1 - e⁻ˣ) for x > 0, without loss where x is small or large; NaN for x < 0, -inf at 0. (Mächler 2012)"""
     x = _float("log1mexp", x)
     small = x < math.log(2)
-    near = jnp.where(small, x, _scalar(1, x))               # each branch sees only what it is good for
-    far = jnp.where(small, _scalar(1, x), x)
+    near = jnp.where(small, x, 1)               # each branch sees only what it is good for
+    far = jnp.where(small, 1, x)
     return jnp.where(small, jnp.log(-jnp.expm1(-near)), jnp.log1p(-jnp.exp(-far)))
 
 
@@ -159,7 +161,8 @@ def log1mexp(x):
 def hard_tanh(x):
     """x, cut off at -1 and 1."""
     x, = promote_args_numeric("hard_tanh", x)
-    return jnp.where(x > 1, _scalar(1, x), jnp.where(x < -1, _scalar(-1, x) if not dtypes.is_unsigned(typeof(x).dtype) else x, x))
+    above = jnp.where(x > 1, 1, x)
+    return above if dtypes.is_unsigned(typeof(x).dtype) else jnp.where(x < -1, -1, above)
 
 
 @library
@@ -183,7 +186,7 @@ def sparse_plus(x):
     """0 for x ≤ -1, x for x ≥ 1, the parabola (x + 1)²/4 between."""
     x = _float("sparse_plus", x)
     inside = jnp.clip(x, -1, 1)
-    return jnp.where(x <= -1, _scalar(0, x), jnp.where(x >= 1, x, (inside + 1) * (inside + 1) / 4))
+    return jnp.where(x <= -1, 0, jnp.where(x >= 1, x, (inside + 1) * (inside + 1) / 4))
 
 
 @library

@@ -92,7 +92,7 @@ def _attention(query, key, value, bias, mask, query_lengths, key_lengths, scale,
     if not return_residual:
         return out
     residual = lax.reshape(lax.transpose(lax.stop_gradient(logsumexp(scores, -1)), (0, 2, 1, 3)), (B, T, N))
-    return out, lax.convert_element_type(lax.squeeze(residual, (0,)) if alone else residual, wide)
+    return out, lax.convert_element_type(lax.squeeze(residual, (0,)) if alone else residual, dtype)
 
 
 def _as_scores(x, K: int, G: int):

@@ -13,17 +13,25 @@ from mini_jax.runtime.dispatch import library
 
 __all__ = ["softmax", "log_softmax", "logsumexp", "logmeanexp", "standardize"]
 
-_STATIC = ("axis", "keepdims", "return_sign")
 
-
-def _axes(axis):
-    """An axis argument made hashable."""
+def _hashable(axis):
     return tuple(axis) if isinstance(axis, list) else axis
 
 
-def _largest(x, axis, where):
-    """The maximum along the axes (kept), as a constant for derivatives; -inf where there is nothing."""
-    return lax.stop_gradient(jnp.max(x, axis, where=where, initial=-math.inf, keepdims=True))
+def _spread(reduced, shape, axes):
+    """What a reduction over the axes gave, repeated over them."""
+    return lax.broadcast_in_dim(reduced, shape, tuple([i for i in range(len(shape)) if i not in axes]))
+
+
+def _largest(x, axes):
+    """The maximum over the axes, a constant for derivatives; -inf where there is nothing. Of complex numbers: the real part's."""
+    x = lax.stop_gradient(x)
+    return lax.reduce_max(lax.real(x) if dtypes.is_complex(typeof(x).dtype) else x, axes)
+
+
+def _masked(x, where, value):
+    """x, with `value` for what does not count."""
+    return x if where is None else jnp.where(where, x, value)
 
 
 # --- softmax --------------------------------------------------------------------------------------------------------------------------
@@ -33,25 +41,7 @@ def softmax(x, axis=-1, where=None):
 
     where: entries to count; the others get 0, and where none is counted all get 0.
     """
-    return _softmax(x, _axes(axis), where)
-
-
-@library(static_argnames=("axis",))
-def _softmax(x, axis, where):
-    x, = promote_args_inexact("softmax", x)
-    weights = _weights(x, axis, where)
-    out = weights / jnp.sum(weights, axis, where=where, keepdims=True)
-    return out if where is None else jnp.where(where, out, typeof(out).dtype.type(0))
-
-
-def _weights(x, axis, where):
-    """exp(x - max x)."""
-    return jnp.exp(_masked(x, where) - _largest(x, axis, where))
-
-
-def _masked(x, where):
-    """x, with -inf for what does not count."""
-    return x if where is None else jnp.where(where, x, typeof(x).dtype.type(-math.inf))
+    return _softmax(x, where, _hashable(axis))
 
 
 def log_softmax(x, axis=-1, where=None):
@@ -59,15 +49,35 @@ def log_softmax(x, axis=-1, where=None):
 
     where: entries to count; the others get -inf.
     """
-    return _log_softmax(x, _axes(axis), where)
+    return _log_softmax(x, where, _hashable(axis))
 
 
 @library(static_argnames=("axis",))
-def _log_softmax(x, axis, where):
-    x, = promote_args_inexact("log_softmax", x)
-    shifted = _masked(x, where) - _largest(x, axis, where)
-    out = shifted - jnp.log(jnp.sum(jnp.exp(shifted), axis, where=where, keepdims=True))
-    return _masked(out, where)
+def _softmax(x, where, axis):
+    x, axes = _arguments("softmax", x, where, axis)
+    weights = _masked(lax.exp(_shifted(x, where, axes)), where, 0)
+    return _masked(lax.div(weights, _spread(lax.reduce_sum(weights, axes), typeof(x).shape, axes)), where, 0)
+
+
+@library(static_argnames=("axis",))
+def _log_softmax(x, where, axis):
+    x, axes = _arguments("log_softmax", x, where, axis)
+    shifted = _shifted(x, where, axes)
+    total = lax.log(lax.reduce_sum(_masked(lax.exp(shifted), where, 0), axes))
+    return _masked(lax.sub(shifted, _spread(total, typeof(x).shape, axes)), where, -math.inf)
+
+
+def _arguments(name, x, where, axis):
+    x, = promote_args_inexact(name, x)
+    if where is not None:
+        x, _ = jnp.broadcast_arrays(x, where)
+    return x, canonical_axes(axis, typeof(x).ndim)
+
+
+def _shifted(x, where, axes):
+    """x - max x."""
+    x = _masked(x, where, -math.inf)
+    return x - _spread(_largest(x, axes), typeof(x).shape, axes)
 
 
 # --- logsumexp --------------------------------------------------------------------------------------------------------------------------
@@ -78,41 +88,37 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
     b: factors that broadcast with a. return_sign: return log |Σ| and the sign of Σ (for complex a: Σ/|Σ|); otherwise a
     negative sum gives NaN. where: entries to count. keepdims: keep the summed axes, with size 1.
     """
-    return _logsumexp(a, b, where, _axes(axis), bool(keepdims), bool(return_sign))
+    return _logsumexp(a, b, where, _hashable(axis), bool(keepdims), bool(return_sign))
 
 
-@library(static_argnames=_STATIC)
+@library(static_argnames=("axis", "keepdims", "return_sign"))
 def _logsumexp(a, b, where, axis, keepdims, return_sign):
-    if b is None:
-        a, = promote_args_inexact("logsumexp", a)
-    else:
-        a, b = promote_args_inexact("logsumexp", a, b)
-        a, b = jnp.broadcast_arrays(a, b)
-        a = jnp.where(b == 0, typeof(a).dtype.type(-math.inf), a)
-    axis = canonical_axes(axis, a.ndim)
-    if where is not None:
-        a = jnp.where(where, a, typeof(a).dtype.type(0))
-    is_complex = dtypes.is_complex(typeof(a).dtype)
-    largest = _largest(a.real if is_complex else a, axis, where)
-    largest = jnp.where(lax.is_finite(largest), largest, typeof(largest).dtype.type(0))
-    terms = jnp.exp(a - largest)
-    total = jnp.sum(terms if b is None else terms * b, axis, where=where, keepdims=keepdims)
-    shift = largest if keepdims else jnp.squeeze(largest, axis)
-    sign = jnp.sign(total)
-    if is_complex and not return_sign:
-        return jnp.log(total) + shift
-    out = jnp.log(jnp.abs(total)) + shift
-    if return_sign:
-        return out, sign
-    return out if b is None else jnp.where(sign < 0, typeof(out).dtype.type(math.nan), out)
+    if b is not None:
+        a, b = jnp.broadcast_arrays(*promote_args_inexact("logsumexp", a, b))
+        a = jnp.where(b == 0, -math.inf, a)
+    a, axes = _arguments("logsumexp", a, where, axis)
+    a = _masked(a, where, 0)
+    largest = _largest(_masked(a, where, -math.inf), axes)
+    largest = jnp.where(lax.is_finite(largest), largest, 0)
+    terms = lax.exp(a - _spread(largest, typeof(a).shape, axes))
+    total = lax.reduce_sum(_masked(terms if b is None else terms * b, where, 0), axes)
+    is_complex = dtypes.is_complex(typeof(total).dtype)
+    signed = return_sign or b is not None and not is_complex
+    out = lax.log(lax.abs(total) if signed else total) + largest
+    sign = lax.sign(total) if signed else None
+    if signed and not return_sign:
+        out = jnp.where(sign < 0, math.nan, out)
+    if keepdims:
+        out, sign = [None if x is None else lax.expand_dims(x, axes) for x in (out, sign)]
+    return (out, sign) if return_sign else out
 
 
 def logmeanexp(x, axis=None, where=None, keepdims=False):
     """log of the mean of exp(x) along `axis`; NaN where there is nothing to average."""
-    return _logmeanexp(x, where, _axes(axis), bool(keepdims))
+    return _logmeanexp(x, where, _hashable(axis), bool(keepdims))
 
 
-@library(static_argnames=_STATIC)
+@library(static_argnames=("axis", "keepdims"))
 def _logmeanexp(x, where, axis, keepdims):
     total = _logsumexp(x, None, where, axis, keepdims, False)
     dtype = dtypes.to_real(typeof(total).dtype)
@@ -134,7 +140,7 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-5, where=None, 
     """
     if algorithm not in ("fast", "stable"):
         raise ValueError(f"nn.standardize: algorithm is 'fast' or 'stable', got {algorithm!r}")
-    return _standardize(x, mean, variance, epsilon, where, _axes(axis), algorithm)
+    return _standardize(x, mean, variance, epsilon, where, _hashable(axis), algorithm)
 
 
 @library(static_argnames=("axis", "algorithm"))
