@@ -4,20 +4,15 @@ from __future__ import annotations
 from math import prod
 from typing import Callable
 
-import numpy as np
-
 from lowering.emit import lowers
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
-from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, least, reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p, reduce_p,
-                                     reduce_prod_p, reduce_sum_p, reduce_xor_p)
+from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, identity, least, reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p,
+                                     reduce_p, reduce_prod_p, reduce_xor_p)
+from mini_jax.lax.shapes import reduce_sum_p
 
-# of each reduction: the operation on two values, and the value that stands for none
-_OPERATIONS: dict = {
-    reduce_sum_p: ("add", lambda dtype: 0), reduce_prod_p: ("multiply", lambda dtype: 1),
-    reduce_max_p: ("maximum", least), reduce_min_p: ("minimum", greatest),
-    reduce_and_p: ("and", lambda dtype: True if dtypes.is_bool(dtype) else np.array(-1).astype(dtype)[()]),
-    reduce_or_p: ("or", lambda dtype: 0), reduce_xor_p: ("xor", lambda dtype: 0)}
+_OPERATIONS = {reduce_sum_p: "add", reduce_prod_p: "multiply", reduce_max_p: "maximum", reduce_min_p: "minimum", reduce_and_p: "and",
+               reduce_or_p: "or", reduce_xor_p: "xor"}
 
 
 def wide_dtype(dtype):
@@ -37,8 +32,8 @@ def narrow_to_order(dtype):
 def combine(e, operation: str, x: str, y: str, aval) -> str:
     """`operation` (add, maximum, …) of two values of type `aval`; complex numbers are ordered lexicographically."""
     if operation in ("maximum", "minimum") and dtypes.is_complex(aval.dtype):
-        return e.emit(f"stablehlo.select {before(e, y if operation == 'maximum' else x, x if operation == 'maximum' else y, aval)}, "
-                      f"{x}, {y} : {aval.update(dtype=dtypes.bool_).mlir}, {aval.mlir}")
+        first = before(e, y, x, aval) if operation == "maximum" else before(e, x, y, aval)
+        return e.emit(f"stablehlo.select {first}, {x}, {y} : {aval.update(dtype=dtypes.bool_).mlir}, {aval.mlir}")
     return e.emit(f"stablehlo.{operation} {x}, {y} : {aval.mlir}")
 
 
@@ -61,22 +56,23 @@ def before(e, x: str, y: str, aval) -> str:
 @lowers(reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
 def _reduce_monoid(e, eqn, x):
     aval, axes = eqn.invars[0].aval, eqn.params["axes"]
-    operation, identity = _OPERATIONS[eqn.primitive]
-    dtype = (wide_dtype if operation in ("add", "multiply") else narrow_to_order)(aval.dtype)
+    operation = _OPERATIONS[eqn.primitive]
+    adds = operation in ("add", "multiply")
+    dtype = (wide_dtype if adds else narrow_to_order)(aval.dtype)
     wide = aval.update(dtype=dtype)
     if dtypes.is_bool(dtype):
         operation = {"maximum": "or", "minimum": "and"}.get(operation, operation)
-    y = reduced(e, operation, e.convert(x, aval, dtype), wide, axes, identity(aval.dtype))
+    y = reduced(e, operation, e.convert(x, aval, dtype), wide, axes, identity(eqn.primitive, dtype if adds else aval.dtype))
     return e.convert(y, eqn.outvars[0].aval.update(dtype=dtype), aval.dtype)
 
 
-def reduced(e, operation: str, x: str, aval, axes: tuple, identity) -> str:
-    """The reduction of x over `axes` by an operation on two values."""
+def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
+    """The reduction of x over `axes` by an operation on two values, of which `start` is the identity."""
     if not axes:
         return x
     scalar = aval.update(shape=())
     out = aval.update(shape=tuple([n for i, n in enumerate(aval.shape) if i not in axes]))
-    start = e.constant(identity, scalar)
+    start = e.constant(start, scalar)
     if dtypes.is_complex(aval.dtype) and operation in ("maximum", "minimum"):
         region = lambda inner, p, q: combine(inner, operation, p, q, scalar)
     elif e.module.platform == "cpu" and dtypes.is_floating(aval.dtype) and prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS and operation in _DISGUISED:

@@ -22,13 +22,12 @@ from mini_jax.lax import elementwise as ew
 from mini_jax.lax import shapes
 from mini_jax.lax.cumulative import shifted_products
 from mini_jax.lax.rows import ANY, BOOL, INTS, NUMBERS, REALS, UINTS, dtype_list
+from mini_jax.lax.shapes import reduce_sum, reduce_sum_p
 from mini_jax.lax.slicing import concatenate, slice_in_dim
 
-__all__ = ["reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin",
-           "reduce", "reduce_sum_p", "reduce_max_p", "reduce_min_p", "reduce_prod_p", "reduce_and_p", "reduce_or_p",
+__all__ = ["reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin",
+           "reduce", "reduce_max_p", "reduce_min_p", "reduce_prod_p", "reduce_and_p", "reduce_or_p",
            "reduce_xor_p", "argmax_p", "argmin_p", "reduce_p"]
-
-reduce_sum_p = shapes.reduce_sum_p
 
 
 def _check_axes(name: str, x, axes) -> None:
@@ -65,7 +64,7 @@ def _over(y, x, axes):
     return shapes.broadcast_in_dim(y, shape, tuple([i for i in range(len(shape)) if i not in axes]))
 
 
-# --- sum, maximum, minimum, product ---------------------------------------------------------------------------------------
+# --- maximum, minimum, product, bits ---------------------------------------------------------------------------------------
 
 reduce_max_p = _reduction("reduce_max", ANY)
 reduce_min_p = _reduction("reduce_min", ANY)
@@ -73,17 +72,6 @@ reduce_prod_p = _reduction("reduce_prod", NUMBERS)
 reduce_and_p = _reduction("reduce_and", INTS | UINTS | BOOL)
 reduce_or_p = _reduction("reduce_or", INTS | UINTS | BOOL)
 reduce_xor_p = _reduction("reduce_xor", INTS | UINTS | BOOL)
-
-
-def reduce_sum(operand, axes: Sequence[int], *, out_sharding=None):
-    """The sum over `axes`; 0 where there is nothing to add.
-
-    operand: numbers of any shape; 16-bit floats are added in 32 bits, integers wrap. Returns an array of the operand's dtype
-    without these dimensions. Raises TypeError for booleans, ValueError unless axes are distinct and in [0, ndim).
-    """
-    if out_sharding is not None:
-        raise NotImplementedError("lax.reduce_sum: out_sharding must be None; constrain the result's sharding instead")
-    return _apply(reduce_sum_p, operand, axes)
 
 
 def reduce_max(operand, axes: Sequence[int]):
@@ -230,11 +218,19 @@ def argmin(operand, axis: int, index_dtype):
 
 reduce_p = Primitive("reduce", multiple_results=True, facts={"family": "reductions"})
 
-_MONOIDS: dict[Primitive, tuple[Primitive, Callable]] = {           # of which primitive each reduction is the repetition
-    ew.add_p: (reduce_sum_p, lambda dtype: 0), ew.mul_p: (reduce_prod_p, lambda dtype: 1),
-    ew.max_p: (reduce_max_p, lambda dtype: least(dtype)), ew.min_p: (reduce_min_p, lambda dtype: greatest(dtype)),
-    ew.and_p: (reduce_and_p, lambda dtype: np.array(-1).astype(dtype)), ew.or_p: (reduce_or_p, lambda dtype: 0),
-    ew.xor_p: (reduce_xor_p, lambda dtype: 0)}
+_REPEATED = {ew.add_p: reduce_sum_p, ew.mul_p: reduce_prod_p, ew.max_p: reduce_max_p, ew.min_p: reduce_min_p, ew.and_p: reduce_and_p,
+             ew.or_p: reduce_or_p, ew.xor_p: reduce_xor_p}
+
+
+def identity(primitive: Primitive, dtype):
+    """The scalar of `dtype` that a reduction gives of nothing."""
+    if primitive is reduce_max_p:
+        return least(dtype)
+    if primitive is reduce_min_p:
+        return greatest(dtype)
+    if primitive is reduce_and_p and not dtypes.is_bool(dtype):
+        return np.array(-1).astype(dtype)[()]
+    return np.array(primitive in (reduce_prod_p, reduce_and_p)).astype(dtype)[()]
 
 
 def least(dtype):
@@ -277,12 +273,11 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
     inits = [np.asarray(init, t.dtype) if type(init) in dtypes.python_scalar_types else init for init, t in zip(inits, types)]
     dimensions = tuple([operator.index(d) for d in dimensions])
     jaxpr = _combination(computation, tree, [array_type((), t.dtype) for t in types])
-    if len(flat) == 1 and (monoid := _recognised(jaxpr)) is not None and types[0].dtype in monoid[0].facts.get("dtypes", NUMBERS):
-        primitive, identity = monoid
+    if len(flat) == 1 and (primitive := _repeated(jaxpr)) is not None and types[0].dtype in primitive.facts.get("dtypes", NUMBERS):
         _check_reduce(types, [typeof(init) for init in inits], jaxpr, dimensions)
         out = primitive.bind(flat[0], axes=dimensions)
         init, = inits
-        if isinstance(init, Tracer) or not np.array_equal(np.asarray(init), np.asarray(identity(types[0].dtype)).astype(types[0].dtype)):
+        if isinstance(init, Tracer) or np.asarray(init) != identity(primitive, types[0].dtype):
             out = jaxpr.eqns[0].primitive.bind(out, init)
         return tree.unflatten([out])
     return tree.unflatten(reduce_p.bind(*flat, *inits, jaxpr=jaxpr, dimensions=dimensions))
@@ -310,12 +305,10 @@ def _combination(computation: Callable, tree, types: Sequence) -> Jaxpr:
     return jaxpr.replace(constvars=(), eqns=[eqn.replace(invars=known(eqn.invars)) for eqn in jaxpr.eqns], outvars=known(jaxpr.outvars))
 
 
-def _recognised(jaxpr: Jaxpr):
-    """The reduction that repeats the one operation of which the program consists, and its identity."""
-    if len(jaxpr.eqns) == 1 and jaxpr.outvars[0] is jaxpr.eqns[0].outvars[0]:
-        eqn, = jaxpr.eqns
-        if eqn.primitive in _MONOIDS and set(eqn.invars) == set(jaxpr.invars):
-            return _MONOIDS[eqn.primitive]
+def _repeated(jaxpr: Jaxpr) -> Primitive | None:
+    """The reduction that repeats the one operation of which the program consists."""
+    if len(jaxpr.eqns) == 1 and jaxpr.outvars[0] is jaxpr.eqns[0].outvars[0] and set(jaxpr.eqns[0].invars) == set(jaxpr.invars):
+        return _REPEATED.get(jaxpr.eqns[0].primitive)
     return None
 
 
