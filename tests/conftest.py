@@ -6,6 +6,10 @@ import sys
 DEVICES = "--xla_force_host_platform_device_count"
 if DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
+# Tests compile thousands of small programs and run each once: LLVM's optimisations would cost more than all the rest.
+OPTIMIZATION = "--xla_backend_optimization_level"
+if OPTIMIZATION not in os.environ["XLA_FLAGS"]:
+    os.environ["XLA_FLAGS"] += f" {OPTIMIZATION}=0"
 
 import pytest
 
