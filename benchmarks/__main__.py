@@ -6,7 +6,8 @@
     python -m benchmarks --full               with the 48-layer transformer, on which jax spends minutes
 
 jax runs in an environment of its own, which is made on first use (or given with --jax-python). A figure is the median over
-the rounds. A budget is the largest ratio allowed; "noise" means that the rounds of this run fall on both sides of it.
+the rounds. A budget is the largest ratio allowed; "noise" means that the rounds of this run fall on both sides of it,
+"not yet" that mini_jax still lacks something the row needs.
 """
 import argparse
 import csv
@@ -56,8 +57,10 @@ def row(benchmark, what, budget, answers):
     elif min(ratios) <= budget < max(ratios):
         met = "noise"
     else:
-        met = "yes" if ratio <= budget else "NO"
+        met = "yes" if ratio <= budget else "not yet" if benchmark.awaits else "NO"
     why = [f"{side}: {answer.get('lacks') or answer.get('failed')}" for side, answer in last.items() if "values" not in answer]
+    if met == "not yet" and not why:
+        why = [f"awaits {benchmark.awaits}"]
     return {"benchmark": benchmark.name, "what": what, "unit": "bytes" if what.endswith("memory") else "seconds",
             "mini_jax": mini, "jax": theirs, "ratio": ratio, "budget": budget, "met": met, "why": "; ".join(why), "samples": samples}
 
@@ -109,10 +112,9 @@ def main():
             parser.error(f"no row's name contains {name!r}; there are: {', '.join(BENCHMARKS)}")
 
     def wanted(benchmark):
-        if not args.rows:
-            return args.full or not benchmark.full_only
-        return any(name == benchmark.name or name not in BENCHMARKS and name in benchmark.name or name == "quick" and benchmark.quick
-                   for name in args.rows)
+        def named(name):
+            return name == benchmark.name if name in BENCHMARKS else name in benchmark.name or name == "quick" and benchmark.quick
+        return any(map(named, args.rows)) if args.rows else args.full or not benchmark.full_only
     chosen = [benchmark for benchmark in BENCHMARKS.values() if wanted(benchmark)]
 
     pythons = {"mini_jax": sys.executable, "jax": jax_python(args.jax_python)}
@@ -124,8 +126,9 @@ def main():
         for found in compare(benchmark, pythons, 1 if benchmark.full_only else args.rounds):
             show(found)
             rows.append(found)
-    count = lambda *verdicts: sum(row["met"] in verdicts for row in rows)
-    print(f"{count('yes')} budgets met, {count('noise')} within noise, {count('NO')} not met, {count('not yet')} not yet, {count('failed')} failed")
+    count = lambda verdict: sum(row["met"] == verdict for row in rows)
+    print(f"{count('yes')} budgets met, {count('noise')} within noise, {count('NO')} not met, "
+          f"{count('not yet')} not yet, {count('failed')} failed")
     write(args.out, rows, {"date": datetime.datetime.now().isoformat(timespec="seconds"), "machine": platform.platform(),
                            "cpus": os.cpu_count(), "load": os.getloadavg(), "python": platform.python_version(),
                            "jaxlib": importlib.metadata.version("jaxlib"), "rounds": args.rounds})

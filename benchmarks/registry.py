@@ -17,7 +17,8 @@ class Benchmark:
     run: Callable[[Any], dict]         # framework -> what is measured -> value in seconds or, for memory, bytes
     quick: bool                        # belongs to the quick selection
     devices: int
-    full_only: bool                    # takes minutes: only with --full or by name
+    full_only: bool = False            # takes minutes: only with --full or by name
+    awaits: str = ""                   # what its budgets rest on and mini_jax does not have yet
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
@@ -27,12 +28,12 @@ def call(what, at_most=None, *, quick=False, devices=1):
     """Register a function that returns how many seconds one thing takes."""
     def register(function):
         BENCHMARKS[function.__name__] = Benchmark(
-            function.__name__, {what: at_most}, lambda jax: {what: function(jax)}, quick, devices, full_only=False)
+            function.__name__, {what: at_most}, lambda jax: {what: function(jax)}, quick, devices)
         return function
     return register
 
 
-def workload(what, *, first_step=None, step=1.0, memory=1.0, quick=False, devices=1, full_only=False):
+def workload(what, *, first_step=None, step=1.0, memory=1.0, quick=False, devices=1, full_only=False, awaits=""):
     """Register a program that works in steps: the function returns one that takes no argument, does a step and waits for it."""
     names = [f"{what}: time to first step", f"{what}: step", f"{what}: peak memory"]
 
@@ -43,7 +44,7 @@ def workload(what, *, first_step=None, step=1.0, memory=1.0, quick=False, device
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             return dict(zip(names, [first, again, peak]))
         BENCHMARKS[function.__name__] = Benchmark(
-            function.__name__, dict(zip(names, [first_step, step, memory])), run, quick, devices, full_only)
+            function.__name__, dict(zip(names, [first_step, step, memory])), run, quick, devices, full_only, awaits)
         return function
     return register
 
