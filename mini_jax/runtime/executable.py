@@ -90,6 +90,8 @@ def place(value, sharding) -> ArrayImpl:
             raise ValueError(f"an argument of type {value.aval} is committed to {_names(old)}, but the program runs on "
                              f"{_names(sharding)}: move it with device_put")
         return move(value, sharding, value._committed and type(old) is not PmapSharding)
+    if hasattr(value, "__jax_array__"):
+        return place(value.__jax_array__(), sharding)
     host, weak_type = host_value(value)
     return put_host(host, array_type(host.shape, host.dtype, weak_type), sharding, False)
 
