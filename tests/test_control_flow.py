@@ -11,7 +11,7 @@ import mini_jax as jax
 import mini_jax.numpy as jnp
 from mini_jax import lax
 from mini_jax.core.check import check_jaxpr
-from mini_jax.core.program import subprograms
+from mini_jax.core.program import dce, subprograms
 from mini_jax.runtime.xla import jaxlib_version
 
 STEPS = 4
@@ -204,8 +204,8 @@ def scans(jaxpr):
 
 def saved_by(fun, *args):
     """The types that the forward scan of grad(fun) stacks beyond the ys of fun itself."""
-    plain, = scans(jax.make_jaxpr(fun)(*args).jaxpr)
-    forward, backward = scans(jax.make_jaxpr(jax.grad(lambda *args: scalar(fun(*args))))(*args).jaxpr)
+    plain, *_ = scans(jax.make_jaxpr(fun)(*args).jaxpr)
+    forward, backward = [e for e in jax.make_jaxpr(jax.grad(lambda *args: scalar(fun(*args))))(*args).eqns if e.primitive.name == "scan"]
     assert backward.params["reverse"] != plain.params["reverse"]
     read = set(backward.invars)
     extra = forward.outvars[len(plain.outvars):]
@@ -579,3 +579,20 @@ def test_loops_inside_pmap_and_named_axes():
     assert_equal_trees(many, batched, 1e-5)
     g = jax.grad(lambda x: lax.scan(lambda c, x: (c * jnp.sin(lax.psum(x, "i")), None), x[1], x)[0])
     assert_equal_trees(jax.pmap(g, axis_name="i", devices=jax.devices()[:n])(xs), jax.vmap(g, axis_name="i")(xs), 1e-5)
+
+
+def test_what_nobody_reads_of_a_loop_or_a_choice_is_not_computed():
+    def f(w, x):
+        (a, b), ys = lax.scan(lambda c, x: ((c[0] * x, jnp.sin(c[1]) * w), jnp.cos(c[1])), (1.0, 2.0), x)
+        _, d, e = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * w, jnp.exp(c[2])), (0, a, b))
+        p, q = lax.cond(a > 0, lambda d, e: (d, jnp.tan(e)), lambda d, e: (2 * d, e), d, e)
+        return p
+    args = np.float32(2), np.ones(3, np.float32)
+    jaxpr = dce(jax.make_jaxpr(f)(*args).jaxpr)
+    check_jaxpr(jaxpr)
+    text = str(jaxpr)
+    assert not any(name in text for name in ("sin", "cos", "exp", "tan"))
+    assert f(*args) == jax.jit(f)(*args) == 8
+    # an inner loop whose rows nobody reads saves nothing for them
+    inner = lambda c: lax.scan(lambda c, _: (c * 2.0, jnp.sin(c)), c, None, length=3)[0]
+    assert saved_by(lambda c: lax.scan(lambda c, _: (inner(c), None), c, None, length=5)[0], np.float32(1)) == []

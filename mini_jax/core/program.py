@@ -202,18 +202,21 @@ def axes_used_in(jaxpr: Jaxpr) -> frozenset:
 def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None, *, keep_inputs: bool = True) -> Jaxpr | tuple[Jaxpr, list[bool]]:
     """Dead code elimination: the program without the equations that no used output and no effect depends on.
 
+    An equation some of whose results are unused is asked for a smaller one, by the fact "dce": rule(eqn, which results are used) -> eqn.
     keep_inputs=False also drops unused inputs and returns which were kept.
     """
     outvars = jaxpr.outvars if used_outputs is None else [v for v, used in zip(jaxpr.outvars, used_outputs) if used]
     live = {v for v in outvars if type(v) is Var}
-    kept = []
+    kept, smaller = [], False
     for eqn in reversed(jaxpr.eqns):
         if eqn.effects or not live.isdisjoint(eqn.outvars):
+            if "dce" in eqn.primitive.facts and not live.issuperset(eqn.outvars):
+                eqn, smaller = eqn.primitive.facts["dce"](eqn, [v in live for v in eqn.outvars]), True
             kept.append(eqn)
             live.update([v for v in eqn.invars if type(v) is Var])
     kept.reverse()
     if keep_inputs:
-        if len(kept) == len(jaxpr.eqns) and used_outputs is None:
+        if len(kept) == len(jaxpr.eqns) and used_outputs is None and not smaller:
             return jaxpr
         return jaxpr.replace(eqns=kept, outvars=outvars)
     used = [v in live for v in jaxpr.invars]

@@ -25,7 +25,7 @@ from mini_jax.lax import elementwise, selection, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
-from mini_jax.transforms.control.pieces import dependent, given, joined, unfolded, widened, with_outputs
+from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr
@@ -393,9 +393,26 @@ def _batch(axis, args, dims, *, branches):
     return run(program, [index, *derived.consts, *operands], "cond"), list(derived.live)
 
 
+@memoized
+def _live(first: Jaxpr, rest: tuple[Jaxpr, ...], used: tuple[bool, ...]) -> tuple[tuple[Jaxpr, ...], tuple[bool, ...]]:
+    """The branches with the used results alone, and which inputs one of them reads."""
+    inputs, branches = (False,) * len(first.invars), []
+    for branch in (first, *rest):
+        live, read = dce(branch, used, keep_inputs=False)
+        inputs = joined(inputs, read)
+        branches.append((branch.invars, live))
+    return tuple([live.replace(invars=chosen(invars, inputs)) for invars, live in branches]), inputs
+
+
+def _dce(eqn, used):
+    branches = eqn.params["branches"]
+    branches, inputs = _live(branches[0], branches[1:], tuple(used))
+    return eqn.replace(invars=[eqn.invars[0], *chosen(eqn.invars[1:], inputs)], outvars=chosen(eqn.outvars, used), params={"branches": branches})
+
+
 cond_p.type_rule = lambda index, *types, branches: branches[0].out_types
 cond_p.jvp, cond_p.linearize, cond_p.transpose, cond_p.batch = _jvp, _linearize, _transpose, _batch
-cond_p.facts["split"] = _split_known
+cond_p.facts["split"], cond_p.facts["dce"] = _split_known, _dce
 cond_p.effects_rule = lambda types, params: NO_EFFECTS.union(*[branch.effects for branch in params["branches"]])
 cond_p.impl = lambda *args, branches: run_compiled(cond_p, args, {"branches": branches}, branches[0])
 

@@ -338,8 +338,32 @@ def _types(*types, body_jaxpr: Jaxpr, **_):
     return body_jaxpr.out_types
 
 
+@memoized
+def _live(body: Jaxpr, condition: Jaxpr, cond_nconsts: int, body_nconsts: int, used: tuple[bool, ...]) -> tuple:
+    """(condition, body, which inputs, which carries) without what neither the condition nor a used result depends on."""
+    carry = used
+    _, decides = dce(condition, (True,), keep_inputs=False)
+    while True:
+        carry = joined(carry, decides[cond_nconsts:])
+        live, read = dce(body, carry, keep_inputs=False)
+        if joined(carry, read[body_nconsts:]) == carry:
+            break
+        carry = joined(carry, read[body_nconsts:])
+    of_condition, of_body = (*[True] * cond_nconsts, *carry), (*read[:body_nconsts], *carry)
+    return (condition.replace(invars=chosen(condition.invars, of_condition)), live.replace(invars=chosen(body.invars, of_body)),
+            (*[True] * cond_nconsts, *of_body), carry)
+
+
+def _dce(eqn, used):
+    params = eqn.params
+    cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
+    condition, body, inputs, carry = _live(params["body_jaxpr"], params["cond_jaxpr"], cond_nconsts, body_nconsts, tuple(used))
+    smaller = {"cond_jaxpr": condition, "body_jaxpr": body, "body_nconsts": sum(inputs[cond_nconsts:cond_nconsts + body_nconsts])}
+    return eqn.replace(invars=chosen(eqn.invars, inputs), outvars=chosen(eqn.outvars, carry), params=params | smaller)
+
+
 while_p.type_rule, while_p.jvp, while_p.linearize, while_p.transpose, while_p.batch = _types, _jvp, _linearize, _transpose, _batch
-while_p.facts["split"] = _split_known
+while_p.facts["split"], while_p.facts["dce"] = _split_known, _dce
 while_p.effects_rule = lambda types, params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
 while_p.impl = lambda *args, **params: run_compiled(while_p, args, params, params["body_jaxpr"])
 

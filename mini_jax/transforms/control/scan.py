@@ -13,7 +13,7 @@ import numpy as np
 from lowering.emit import lowers
 from mini_jax.core import dtypes, errors
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import Tracer, typeof, whence
 from mini_jax.core.tracebacks import boundary
@@ -22,7 +22,7 @@ from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths, value_types
-from mini_jax.transforms.control.pieces import chosen, given
+from mini_jax.transforms.control.pieces import chosen, given, joined
 from mini_jax.transforms.control.running import run_compiled
 from mini_jax.transforms.vmap import Batched, batch_jaxpr, move_batch
 
@@ -229,7 +229,29 @@ def _batch(axis, args, dims, *, jaxpr, num_consts, num_carry, **params):
     return outs, [*carry, *[None if d is None else d + 1 for d in body.out_dims[num_carry:]]]
 
 
+@memoized
+def _live(jaxpr: Jaxpr, num_consts: int, num_carry: int, used: tuple[bool, ...]) -> tuple[Jaxpr, tuple[bool, ...], tuple[bool, ...]]:
+    """The body without what the used results don't depend on, at this step or a later one; which inputs and which outputs are left."""
+    carry, ys = used[:num_carry], used[num_carry:]
+    while True:
+        body, read = dce(jaxpr, (*carry, *ys), keep_inputs=False)
+        of_consts, of_carry, of_xs = in_three(read, num_consts, num_carry)
+        if joined(carry, of_carry) == carry:
+            break
+        carry = joined(carry, of_carry)
+    inputs = (*of_consts, *carry, *of_xs)
+    return body.replace(invars=chosen(jaxpr.invars, inputs)), inputs, (*carry, *ys)
+
+
+def _dce(eqn, used):
+    num_consts, num_carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    jaxpr, inputs, outputs = _live(eqn.params["jaxpr"], num_consts, num_carry, tuple(used))
+    counts = {"num_consts": sum(inputs[:num_consts]), "num_carry": sum(outputs[:num_carry])}
+    return eqn.replace(invars=chosen(eqn.invars, inputs), outvars=chosen(eqn.outvars, outputs), params=eqn.params | {"jaxpr": jaxpr} | counts)
+
+
 scan_p.type_rule, scan_p.batch = types_of, _batch
+scan_p.facts["dce"] = _dce
 scan_p.effects_rule = lambda types, params: params["jaxpr"].effects
 scan_p.impl = lambda *args, **params: run_compiled(scan_p, args, params, params["jaxpr"])
 
