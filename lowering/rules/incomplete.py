@@ -137,8 +137,8 @@ def _temme(a, x):
     return 0.5 * special.erfc(-z) - E * T, 0.5 * special.erfc(z) + E * T, E, moved
 
 
-def _gamma_loops(e, aval, a, x, derivative: bool) -> tuple[list[str], list[str]]:
-    """The sums (S, Ṡ) and the continued fractions (h, ḣ), each where its region is; without `derivative` Ṡ and ḣ are rough."""
+def _gamma_loops(e, aval, a, x, derivative: bool) -> list[str]:
+    """[S, h], or [S, h, S_dot, h_dot] if `derivative`: the series and the continued fraction, each converged in its own region."""
     eps = float(dtypes.finfo(aval.dtype).eps)
 
     def begin(a, x):
@@ -150,41 +150,45 @@ def _gamma_loops(e, aval, a, x, derivative: bool) -> tuple[list[str], list[str]]
 
     series, fraction, one, zero, b, h, h_dot, infinity = e.via(begin, [aval, aval], [a, x])
 
-    def series_step(k, a, x, term, term_dot, S, S_dot):
+    def series_step(k, a, x, term, S, *dots):
         """(8.11.4)"""
         ratio = x / (a + k)
-        term, term_dot = term * ratio, (term_dot - term / (a + k)) * ratio
-        S, S_dot = S + term, S_dot + term_dot
-        active = lax.abs(term_dot) > eps * lax.abs(S_dot) if derivative else term > eps * S
-        return active, term, term_dot, S, S_dot
+        following = term * ratio
+        if not dots:
+            return following > eps * S, following, S + following
+        term_dot, S_dot = dots
+        term_dot = (term_dot - term / (a + k)) * ratio
+        return lax.abs(term_dot) > eps * lax.abs(S_dot), following, S + following, term_dot, S_dot + term_dot
 
-    S = repeat(e, series_step, series, [a, x], [one, zero, one, zero], aval)[2:]
-
-    def fraction_step(k, a, b, c, c_dot, d, d_dot, h, h_dot):
+    def fraction_step(k, a, b, c, d, h, *dots):
         """(8.9.2): h = 1/(b₀ + n₁/(b₁ + n₂/(b₂ + …))), bₖ = x + 1 - a + 2k, nₖ = k (a - k)"""
         b, n = b + 2, k * (a - k)
-        c_dot, c = k / c - n * c_dot / (c * c) - 1, b + n / c
-        d_dot, d = k * d + n * d_dot - 1, 1 / (b + n * d)
-        d_dot = -d * d * d_dot
-        ratio, ratio_dot = c * d, c_dot * d + c * d_dot
-        h_dot, before, h = h_dot * ratio + h * ratio_dot, h_dot, h * ratio
-        active = lax.abs(h_dot - before) > 4 * eps * lax.abs(h_dot) if derivative else lax.abs(ratio - 1) > 4 * eps
-        return active, b, c, c_dot, d, d_dot, h, h_dot
+        c_new, d_new = b + n / c, 1 / (b + n * d)
+        ratio = c_new * d_new
+        if not dots:
+            return lax.abs(ratio - 1) > 4 * eps, b, c_new, d_new, h * ratio
+        c_dot, d_dot, h_dot = dots
+        c_dot, d_dot = k / c - n * c_dot / (c * c) - 1, -d_new * d_new * (k * d + n * d_dot - 1)
+        change = h_dot * (ratio - 1) + h * (c_dot * d_new + c_new * d_dot)
+        return lax.abs(change) > 4 * eps * lax.abs(h_dot), b, c_new, d_new, h * ratio, c_dot, d_dot, h_dot + change
 
-    return S, repeat(e, fraction_step, fraction, [a], [b, infinity, zero, h, h_dot, h, h_dot], aval)[5:]
+    dots = ([zero, zero], [zero, h_dot, h_dot]) if derivative else ([], [])
+    sums = repeat(e, series_step, series, [a, x], [one, one, *dots[0]], aval)[1:]
+    fractions = repeat(e, fraction_step, fraction, [a], [b, infinity, h, h, *dots[1]], aval)[3:]
+    return [sums[0], fractions[0], *([sums[2], fractions[3]] if derivative else [])]
 
 
 def _gamma_program(finish: Callable, derivative: bool) -> Callable:
-    """A program of (a, x), by `finish(a, x, uniform, series, S, Ṡ, h, ḣ)`, for valid a and x; `edges` says the rest."""
+    """The program of (a, x) that is finish(a, x, valid a, valid x, uniform, series, *what the loops give)."""
     def program(e, aval, a, x):
         def inside(a, x):
             valid = (a > 0) & (x > 0) & lax.is_finite(a) & lax.is_finite(x)
             return [select(valid, a, 1.0), select(valid, x, 1.0)]
 
         safe = e.via(inside, [aval, aval], [a, x])
-        S, h = _gamma_loops(e, aval, *safe, derivative)
-        return e.via(lambda a, x, safe_a, safe_x, *sums: [finish(a, x, safe_a, safe_x, *_regions(safe_a, safe_x, aval.dtype), *sums)],
-                     [aval] * 8, [a, x, *safe, *S, *h])[0]
+        loops = _gamma_loops(e, aval, *safe, derivative)
+        return e.via(lambda a, x, safe_a, safe_x, *loops: [finish(a, x, safe_a, safe_x, *_regions(safe_a, safe_x, aval.dtype), *loops)],
+                     [aval] * (4 + len(loops)), [a, x, *safe, *loops])[0]
     return program
 
 
@@ -194,7 +198,7 @@ def _invalid(a, x):
 
 
 def _igamma(upper: bool) -> Callable:
-    def finish(a, x, safe_a, safe_x, uniform, series, S, S_dot, h, h_dot):
+    def finish(a, x, safe_a, safe_x, uniform, series, S, h):
         g = _power_over_gamma(safe_a, safe_x)
         P, Q, _, _ = _temme(safe_a, safe_x)
         below, above = g / safe_a * S, g * h
@@ -208,24 +212,24 @@ def _igamma(upper: bool) -> Callable:
     return finish
 
 
-def _slopes(a, x, S, S_dot, h, h_dot):
+def _slopes(a, x, S, h, S_dot, h_dot):
     """d log P / da · S and d log Q / da · h."""
     log_x = lax.log(x)
     return S * (log_x - special.digamma(a + 1)) + S_dot, h * (log_x - special.digamma(a)) + h_dot
 
 
-def _igamma_grad_a(a, x, safe_a, safe_x, uniform, series, S, S_dot, h, h_dot):
+def _igamma_grad_a(a, x, safe_a, safe_x, uniform, series, S, h, S_dot, h_dot):
     g = _power_over_gamma(safe_a, safe_x)
-    below, above = _slopes(safe_a, safe_x, S, S_dot, h, h_dot)
+    below, above = _slopes(safe_a, safe_x, S, h, S_dot, h_dot)
     _, _, E, moved = _temme(safe_a, safe_x)
     value = select(uniform, -E * moved, select(series, g / safe_a * below, -g * above))
     value = select((x == 0) | (x == math.inf) | (a == math.inf), 0.0, value)
     return select((a == 0) | _invalid(a, x), math.nan, value)
 
 
-def _random_gamma_grad(a, x, safe_a, safe_x, uniform, series, S, S_dot, h, h_dot):
+def _random_gamma_grad(a, x, safe_a, safe_x, uniform, series, S, h, S_dot, h_dot):
     """-Ṗ / (g/x), of which g is divided out."""
-    below, above = _slopes(safe_a, safe_x, S, S_dot, h, h_dot)
+    below, above = _slopes(safe_a, safe_x, S, h, S_dot, h_dot)
     moved = _temme(safe_a, safe_x)[3] * lax.exp(_log_scaled_gamma(safe_a))
     value = select(uniform, safe_x / safe_a * moved, select(series, -safe_x / safe_a * below, safe_x * above))
     value = select(x == 0, 0.0, value)
