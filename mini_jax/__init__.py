@@ -2,6 +2,7 @@
 from mini_jax.core.config import (                                                                              # noqa: F401
     checking_leaks, config, debug_infs, debug_nans, default_matmul_precision, default_prng_impl, disable_jit, enable_x64,
     explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion, threefry_partitionable)
+from mini_jax.core import tracebacks as _tracebacks
 from mini_jax.core.state import named_scope                                                                     # noqa: F401
 from mini_jax.core.trace import Tracer, typeof                                                                  # noqa: F401
 from mini_jax.runtime.array import Array                                                                         # noqa: F401
@@ -21,6 +22,7 @@ from mini_jax.transforms.vmap import vmap                                       
 from mini_jax import dtypes, lax, numpy, tree, tree_util                                                         # noqa: F401
 
 __version__ = "0.1.0"
+_tracebacks.install()
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.

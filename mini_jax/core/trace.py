@@ -118,6 +118,8 @@ def whence(tracer: Tracer) -> errors.Whence:
     """Where a tracer comes from, in words."""
     info = tracer._trace.info
     operation, where = tracer.made_by()
+    if operation is None and where is not None:
+        operation = "an operation"
     return errors.Whence(info.transformation if info else None, info.name if info else None, info.location if info else None,
                          tracer.depends_on(), operation, None if where is None else source.describe(where))
 

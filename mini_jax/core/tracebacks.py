@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import threading
 import types
 from typing import Callable
 
@@ -41,3 +43,24 @@ def boundary_of(fun: Callable) -> Callable[[Callable], Callable]:
 def boundary(fun: Callable) -> Callable:
     """Decorator of functions that users call: errors leave them without our frames."""
     return boundary_of(fun)(fun)
+
+
+def install() -> None:
+    """Let Python print uncaught errors without our frames too, whichever of our functions they passed."""
+    print_error, print_thread_error = sys.excepthook, threading.excepthook
+
+    def excepthook(kind, error, tb):
+        _hide_in_chain(error)
+        print_error(kind, error, error.__traceback__)
+
+    def thread_excepthook(args):
+        _hide_in_chain(args.exc_value)
+        print_thread_error(threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value and args.exc_value.__traceback__, args.thread)))
+    sys.excepthook, threading.excepthook = excepthook, thread_excepthook
+
+
+def _hide_in_chain(error: BaseException | None) -> None:
+    """In an error and those that it was raised from."""
+    while error is not None:
+        hide_our_frames(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
