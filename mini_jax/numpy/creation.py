@@ -338,7 +338,7 @@ def _known(function: str, name: str, x):
 
 
 def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype=None, axis: int = 0, *, device=None):
-    """`num` evenly spaced numbers from start to stop: start (1 - t) + stop t for t = i / (num - 1), or i / num without endpoint.
+    """`num` evenly spaced numbers from start to stop: start + i (stop - start) / (num - 1), without endpoint / num.
 
     start, stop: numbers or arrays that broadcast; the samples stand along `axis` of the result. dtype None: the floating one in
     which they meet; of integers, values are rounded down. retstep: return (samples, distance) instead.
@@ -374,10 +374,10 @@ def _linspace(start, stop, num, endpoint, dtype, axis):
     ndim = len(shape) + 1
     axis = axis + ndim if axis < 0 else axis
     real = dtypes.to_real(computed)
-    t = lax.broadcast_in_dim(lax.iota(real, num) / max(intervals, 1), (num, *shape), (0,))
-    t = lax.convert_element_type(t, computed)
-    first, last = lax.expand_dims(start, (0,)), lax.expand_dims(stop, (0,))
-    out = first * (1.0 - t) + last * t if shape else start * (1.0 - t) + stop * t
+    count = lax.convert_element_type(lax.broadcast_in_dim(lax.iota(real, num), (num, *shape), (0,)), computed)
+    along = lambda x: lax.broadcast_in_dim(x, (num, *shape), tuple(range(1, ndim)))
+    out = along(start) + count * along(step) if intervals > 0 else along(start)
+    last = lax.expand_dims(stop, (0,))
     if endpoint and num > 1:
         out = lax.concatenate([lax.slice_in_dim(out, 0, num - 1), last], 0)
     if dtype is not None and dtypes.is_integer(dtype):

@@ -263,7 +263,8 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
         gone = lax.reshape(obj, (obj.size,))
         gone = lax.sort(lax.select(lax.lt(gone, 0), gone + n, gone)) - lax.iota(gone.dtype, obj.size)
         kept = lax.iota(gone.dtype, n - obj.size)
-        later = lax.ge(lax.expand_dims(kept, (1,)), lax.expand_dims(gone, (0,)))
+        shape = (n - obj.size, obj.size)
+        later = lax.ge(lax.broadcast_in_dim(kept, shape, (0,)), lax.broadcast_in_dim(gone, shape, (1,)))
         return take(arr, kept + lax.reduce_sum(lax.convert_element_type(later, gone.dtype), (1,)), axis=axis)
     mask = np.ones(n, bool)
     if isinstance(obj, slice):

@@ -111,11 +111,10 @@ def _pad_linear_ramp(array, end_values, widths):
                 continue
             edge = lax.convert_element_type(_along(array, axis, 0, 1) if side == 0 else _along(array, axis, n - 1, n), computed)
             end = lax.convert_element_type(ends[axis, side], computed)
-            share = np.arange(width) / width if side == 0 else 1 - np.arange(1, width + 1) / width       # 0 at the end, 1 at the edge
+            steps = np.arange(width) if side == 0 else np.arange(width)[::-1]                # from the end to the edge
             shape = [width if i == axis else m for i, m in enumerate(array.shape)]
-            share = lax.broadcast_in_dim(share.astype(dtypes.to_real(computed)), shape, (axis,))
-            share = lax.convert_element_type(share, computed)
-            ramp = end + (broadcast_to(edge, shape) - end) * share
+            steps = lax.broadcast_in_dim(lax.convert_element_type(steps, computed), shape, (axis,))
+            ramp = end + (broadcast_to(edge, shape) - end) / width * steps
             if dtypes.is_integer(dtype):
                 ramp = lax.floor(lax.convert_element_type(ramp, computed))
             ramp = lax.convert_element_type(ramp, dtype)

@@ -159,7 +159,7 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
 
     Raises TypeError or ValueError where axes do not fit.
     """
-    if np.ndim(axes) == 0 and not isinstance(axes, (tuple, list)):
+    if not isinstance(axes, (tuple, list)) and np.ndim(axes) == 0:
         axes = operator.index(axes)
     else:
         axes = tuple([(operator.index(side),) if np.ndim(side) == 0 else tuple([operator.index(i) for i in side]) for side in axes])

@@ -345,7 +345,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
     if sample.ndim != 2:
         raise ValueError(f"histogramdd takes a matrix of points, got {sample.aval}")
     n, d = sample.shape
-    per_axis = [bins] * d if np.ndim(bins) == 0 and not isinstance(bins, (list, tuple)) else list(bins)
+    per_axis = [bins] * d if not isinstance(bins, (list, tuple)) and np.ndim(bins) == 0 else list(bins)
     if len(per_axis) != d:
         raise ValueError(f"histogramdd: {len(per_axis)} bins for {d} dimensions")
     if range is not None and len(range) != d:

@@ -31,17 +31,8 @@ def _public(name: str, fun: Callable, doc: str) -> Callable:
     return library(fun)
 
 
-def _formula(compute: Callable) -> Callable:
-    """What is computed of promoted operands: lax's functions take numbers as they are, formulas are written for arrays."""
-    if compute.__module__ == "mini_jax.lax":
-        return compute
-    return lambda *operands: compute(*map(as_array, operands))
-
-
 def unary(name: str, promote: Callable, compute: Callable, formula: str) -> Callable:
     """Declare a universal function of one operand."""
-    compute = _formula(compute)
-
     def fun(x, /):
         return compute(*promote(name, x))
     return _public(name, fun, f"""{formula}
@@ -52,8 +43,6 @@ def unary(name: str, promote: Callable, compute: Callable, formula: str) -> Call
 
 def binary(name: str, promote: Callable, compute: Callable, formula: str) -> Callable:
     """Declare a universal function of two operands."""
-    compute = _formula(compute)
-
     def fun(x1, x2, /):
         return compute(*promote(name, x1, x2))
     return _public(name, fun, f"""{formula}
@@ -202,7 +191,8 @@ def _float_divmod(x, y):
 def _remainder(x, y):
     """x - y floor(x / y), with the sign of y. Of integers by 0: 0."""
     rest = _fmod(x, y)
-    other_sign = lax.bitwise_and(lax.ne(lax.lt(rest, 0), lax.lt(y, 0)), lax.ne(rest, 0))
+    zero = kind(rest).type(0)
+    other_sign = lax.bitwise_and(lax.ne(lax.lt(rest, zero), lax.lt(y, zero)), lax.ne(rest, zero))
     return select(other_sign, rest + y, rest)
 
 
@@ -236,9 +226,9 @@ def _power(x, y):
 
 
 def _full_operands(x, y):
-    """The operands with scalars repeated to the other's shape."""
+    """The operands as arrays of one shape."""
     shape = typeof(x).shape or typeof(y).shape
-    return [lax.broadcast_in_dim(v, shape, ()) if typeof(v).shape != shape else v for v in (x, y)]
+    return [lax.broadcast_in_dim(v, shape, ()) if typeof(v).shape != shape else as_array(v) for v in (x, y)]
 
 
 _add = lambda x, y: lax.bitwise_or(x, y) if is_bool(x) else lax.add(x, y)
@@ -537,7 +527,7 @@ def _spacing(x):
 
 def _frexp(x):
     """x = m 2^e: the exponent is read from the bits; numbers below the least normal one are first made normal by 2^mantissa."""
-    real_operands("frexp", x)
+    (x,) = real_operands("frexp", as_array(x))
     dtype = kind(x)
     if dtypes.itemsize_bits(dtype) < 32:
         mantissa, exponent = _frexp(lax.convert_element_type(x, np.float32))
