@@ -1,7 +1,7 @@
 """Control flow: a loop or a choice computes what Python's computes, under every transformation, and says clearly what is wrong."""
 import functools
 import gc
-import sys
+import importlib
 import weakref
 
 import numpy as np
@@ -411,7 +411,7 @@ def test_map_of_no_rows():
 @pytest.mark.parametrize("size, short", [(0, 1024), (1, 1024), (2, 1024), (3, 1), (13, 1024), (13, 3), (8, 1)])
 def test_associative_scan_gives_every_prefix(size, short, monkeypatch):
     """By halving, one by one, and by halving until it is short."""
-    monkeypatch.setattr(sys.modules["mini_jax.transforms.control.associative_scan"], "_SHORT", short)
+    monkeypatch.setattr(importlib.import_module("mini_jax.transforms.control.associative_scan"), "_SHORT", short)
     rng = np.random.default_rng(size)
     matrices = rng.normal(size=(2, size, 2, 2)).astype(np.float32)
     by_hand = lambda ms: [functools.reduce(np.matmul, ms[:i + 1]) for i in range(len(ms))]
@@ -531,10 +531,28 @@ def test_a_body_is_recorded_once_and_freed_with_what_it_captured():
         lax.scan(body, np.float32(0), np.ones(2, np.float32))
         jax.grad(lambda c: lax.scan(body, c, np.ones(2, np.float32))[0])(np.float32(1))
     assert len(runs) == 1
-    kept = weakref.ref(big)
+    kept = [weakref.ref(big), weakref.ref(body)]
     del body, big
     gc.collect()
-    assert kept() is None
+    assert [ref() for ref in kept] == [None, None]
+
+
+@pytest.mark.parametrize("use", [
+    lambda f: lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, np.float32(1))),
+    lambda f: lax.fori_loop(0, 2, lambda i, c: f(c), np.float32(1)),
+    lambda f: lax.cond(True, f, f, np.float32(1)),
+    lambda f: jax.jit(jax.vmap(lambda p: lax.cond(p, f, lambda c: c, np.float32(1))))(np.array([True, False])),
+    lambda f: lax.map(f, np.ones(3, np.float32), batch_size=2),
+    lambda f: lax.associative_scan(lambda a, b: f(a) + b, np.ones(3, np.float32)),
+], ids=["while", "fori", "cond", "vmapped cond", "map", "associative_scan"])
+def test_functions_given_to_control_flow_are_freed(use):
+    big = jnp.ones(100)
+    f = lambda c: c * big.sum()
+    use(f)
+    kept = [weakref.ref(f), weakref.ref(big)]
+    del f, big
+    gc.collect()
+    assert [ref() for ref in kept] == [None, None]
 
 
 def test_equal_programs_of_new_functions_are_compiled_once(monkeypatch):

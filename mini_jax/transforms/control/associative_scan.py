@@ -5,7 +5,7 @@ nothing from their parallelism, sequences of 1024 and less are therefore done on
 """
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 from mini_jax.core.program import ProgramInfo
 from mini_jax.core.trace import typeof
@@ -27,7 +27,8 @@ def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
 
     fn: (a, b) -> a ∘ b on pytrees of the structure of elems, element by element over whole arrays: it is given many pairs at a time.
     elems: a pytree of arrays of one size along axis. reverse: suffixes, y[i] = elems[i] ∘ … ∘ elems[-1], where fn is given the later
-    element first. Takes about 2 n applications of fn to one element each, in 2 log₂ n rounds (Blelloch, "Prefix Sums and Their Applications", 1990).
+    element first. Takes about 2 n applications of fn to one element each, in 2 log₂ n rounds (Blelloch, "Prefix Sums and Their
+    Applications", 1990).
     Raises ValueError where sizes disagree, TypeError where fn returns another structure.
     """
     check_callable(fn, "associative_scan: fn")
@@ -44,24 +45,28 @@ def associative_scan(fn: Callable, elems, reverse: bool = False, axis: int = 0):
         raise ValueError(f"associative_scan: the arrays of elems must have one size along axis {axis}, but\n" + "\n".join(
             [f"  {path} has size {t.shape[a]} (type {t})" for path, t, a in zip(paths(), types, axes)]))
 
-    def combine(a: Sequence, b: Sequence) -> list:
-        out, out_tree = flat_result(fn(tree.unflatten(a), tree.unflatten(b)), info)
-        if out_tree != tree:
-            raise TypeError(f"associative_scan: {info.name} must return the structure of elems, {tree}, but returns {out_tree}")
-        return out
-
-    def whole(_, info: ProgramInfo, elems):
-        values = flatten(elems)[0]
-        if reverse:
-            values = [slicing.rev(v, (a,)) for v, a in zip(values, axes)]
-        values = _prefixes(combine, values, axes)
-        if reverse:
-            values = [slicing.rev(v, (a,)) for v, a in zip(values, axes)]
-        return values, tree
+    prefixes = _Prefixes(reverse, tuple(axes))
     if dispatch.disabled():
-        return tree.unflatten(whole(fn, info, elems)[0])
-    body = record(fn, "associative_scan", whole, flatten((elems,))[1], types, info)
+        return tree.unflatten(prefixes(fn, info, elems)[0])
+    body = record(fn, "associative_scan", prefixes, flatten((elems,))[1], types, info)
     return tree.unflatten(run(body.jaxpr, [*body.consts, *leaves], "associative_scan"))
+
+
+class _Prefixes(NamedTuple):
+    """How fn is applied to elems: what `record` knows the program by, beside fn."""
+    reverse: bool
+    axes: tuple[int, ...]
+
+    def __call__(self, fn: Callable, info: ProgramInfo, elems):
+        values, tree = flatten(elems)
+
+        def combine(a: Sequence, b: Sequence) -> list:
+            out, out_tree = flat_result(fn(tree.unflatten(a), tree.unflatten(b)), info)
+            if out_tree != tree:
+                raise TypeError(f"associative_scan: {info.name} must return the structure of elems, {tree}, but returns {out_tree}")
+            return out
+        turned = (lambda values: [slicing.rev(v, (a,)) for v, a in zip(values, self.axes)]) if self.reverse else (lambda values: values)
+        return turned(_prefixes(combine, turned(values), self.axes)), tree
 
 
 _SHORT = 1024
@@ -80,8 +85,10 @@ def _prefixes(combine: Callable, values: list, axes: Sequence[int]) -> list:
         return [slicing.slice_in_dim(v, start, stop, step, a) for v, a in zip(values, axes)]
     odd = _prefixes(combine, combine(part(values, 0, size - 1, 2), part(values, 1, size, 2)), axes)
     before = part(odd, 0, (size - 1) // 2, 1)
-    later = combine(before, part(values, 2, size, 2)) if size > 2 else before
-    even = [slicing.concatenate([first, rest], a) for first, rest, a in zip(part(values, 0, 1, 1), later, axes)] if size > 2 else part(values, 0, 1, 1)
+    even = part(values, 0, 1, 1)
+    if size > 2:
+        later = combine(before, part(values, 2, size, 2))
+        even = [slicing.concatenate([first, rest], a) for first, rest, a in zip(even, later, axes)]
     return [_interleaved(e, o, a) for e, o, a in zip(even, odd, axes)]
 
 

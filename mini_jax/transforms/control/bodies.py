@@ -31,13 +31,13 @@ class Body(NamedTuple):
 
 
 _recorded = FunctionCaches()
-_empty_kwargs = flatten({})[1]
 
 
 def record(fun: Callable, transformation: str, apply: Callable, tree: PyTreeDef, types: tuple, info: ProgramInfo | None = None) -> Body:
     """The program of `fun` for arguments of the structure `tree` (a tuple's) and of these flat types.
 
-    apply(fun, info, *args) -> (flat results, their structure): how it is called and what is made of its result.
+    apply(fun, info, *args) -> (flat results, their structure): how it is called and what is made of its result; equal for equal
+    ways to do so, and holding nothing of the user's, since the program is kept by it.
     Recorded once for each function, unless it holds values of an outer trace.
     """
     fun = keyable(fun)
@@ -87,8 +87,9 @@ def value_types(leaves: Sequence, info: ProgramInfo) -> tuple:
         return tuple([typeof(leaf) for leaf in leaves])
     except TypeError:
         position, leaf = next((i, leaf) for i, leaf in enumerate(leaves) if not is_value(leaf))
-        raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is not an "
-                        "array, a number or a pytree of them. What is no array reaches the function as a default argument or a variable around it.") from None
+        raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is "
+                        "not an array, a number or a pytree of them. What is no array reaches the function as a default argument or a "
+                        "variable around it.") from None
 
 
 def clear() -> None:
@@ -129,7 +130,7 @@ def promoted(carry_in: Sequence, carry_out: Sequence) -> tuple | None:
     new = []
     for have, out in zip(carry_in, carry_out):
         if have is not out and type(have) is ShapedArray and type(out) is ShapedArray:
-            if have.weak_type and have.shape == out.shape and have.dtype != out.dtype:
+            if have.weak_type and have.shape == out.shape and have.dtype != out.dtype and not dtypes.is_extended(out.dtype):
                 dtype, weak = dtypes.promote_pair(have.dtype, True, out.dtype, out.weak_type)
                 have = have.update(dtype=dtype, weak_type=weak)
             if not out.varying <= have.varying:
@@ -157,7 +158,8 @@ def check_carry(what: str, info: ProgramInfo, tree_in: PyTreeDef, types_in: Sequ
         where = next(prefix_errors(tree_out.unflatten([0] * tree_out.num_leaves), tree_in.unflatten([0] * tree_in.num_leaves), None,
                                    "the carry that it returns", "the carry that it was given"), None)
         raise TypeError(f"{what}: the function {_named(info)} must return a carry of the structure that it was given, {tree_in}, "
-                        f"but returns {tree_out}" + (f":\n  {where}" if where else "") + "\nReturn the same containers, with the same keys and lengths.")
+                        f"but returns {tree_out}" + (f":\n  {where}" if where else "")
+                        + "\nReturn the same containers, with the same keys and lengths.")
     wrong = [i for i, (a, b) in enumerate(zip(types_in, types_out)) if not same_type(a, b)]
     if wrong:
         paths = tree_paths(tree_in, _argument(info, position))
@@ -186,7 +188,7 @@ def _named(info: ProgramInfo) -> str:
 def _mending(before, after) -> str:
     """What to do about a carry of type `before` that becomes `after`."""
     if before.shape != after.shape:
-        if dtypes.promote_pair(before.dtype, before.weak_type, after.dtype, after.weak_type)[0] == after.dtype and _broadcasts(before.shape, after.shape):
+        if _broadcasts(before.shape, after.shape):
             return f"start with an array of shape {after.shape} (jnp.broadcast_to), or reduce the result to shape {before.shape}"
         return f"return an array of shape {before.shape}, or start with one of shape {after.shape}"
     return f"convert the result with .astype({before.dtype.name!r}), or start with a carry of dtype {after.dtype.name}"

@@ -7,7 +7,7 @@ the cond of the forward pass to that of the backward pass.
 """
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Callable, NamedTuple, Sequence
 
 import numpy as np
 
@@ -81,7 +81,8 @@ def _predicate(pred):
     except TypeError:
         raise TypeError(f"cond: the predicate is a boolean or a number, got {pred!r:.200} of type {type(pred).__name__}") from None
     if aval.shape:
-        raise TypeError(f"cond: the predicate is a scalar, got {aval}; reduce it with .all() or .any(), or choose element by element with jnp.where")
+        raise TypeError(f"cond: the predicate is a scalar, got {aval}; reduce it with .all() or .any(), or choose element by "
+                        "element with jnp.where")
     if dtypes.is_extended(aval.dtype):
         raise TypeError(f"cond: the predicate is a boolean or a number, got {aval}")
     if not dtypes.is_bool(aval.dtype):
@@ -169,11 +170,10 @@ def _check_results(what: str, bodies: Sequence[Body], names: Sequence[str], info
                                        f"the result of {names[other]}", f"the result of {names[first]}"), f"they are {trees[0]} and {trees[1]}")
             raise TypeError(f"{what}: the branches must return results of one structure, but {where}, where\n{who}\n"
                             "Return the same containers, with the same keys and lengths, from each.")
-        wrong = [i for i, (a, b) in enumerate(zip(bodies[first].jaxpr.out_types, bodies[other].jaxpr.out_types)) if not same_type(a, b)]
-        if wrong:
-            paths = tree_paths(trees[0], "result")
-            lines = [f"  {paths[i]} is {bodies[first].jaxpr.out_types[i]} from {names[first]} and {bodies[other].jaxpr.out_types[i]} from {names[other]}"
-                     for i in wrong]
+        pairs = list(zip(bodies[first].jaxpr.out_types, bodies[other].jaxpr.out_types))
+        if not all([same_type(a, b) for a, b in pairs]):
+            lines = [f"  {path} is {a} from {names[first]} and {b} from {names[other]}"
+                     for path, (a, b) in zip(tree_paths(trees[0], "result"), pairs) if not same_type(a, b)]
             raise TypeError(f"{what}: the branches must return results of equal types, but\n" + "\n".join(lines) + f"\nwhere\n{who}\n"
                             "Convert one of them (.astype), or give them one shape.")
 
@@ -225,7 +225,8 @@ class _Branches(NamedTuple):
     live: tuple[bool, ...]
 
 
-def _together(programs: Sequence[Jaxpr], consts: Sequence[Sequence], lives: Sequence[tuple[bool, ...]], types: Sequence, always: int = 0) -> _Branches:
+def _together(programs: Sequence[Jaxpr], consts: Sequence[Sequence], lives: Sequence[tuple[bool, ...]], types: Sequence,
+              always: int = 0) -> _Branches:
     """Programs whose results beyond the first `always` are those of `types` that are marked in its `lives`, as branches with all results
     that any of them has: zeros elsewhere."""
     live = lives[0]

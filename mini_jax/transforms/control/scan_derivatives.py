@@ -198,7 +198,8 @@ def _run_linear(parts: _Parts, fixed: Sequence, stacked: Sequence, consts: Seque
     if not parts.linear.outvars:
         return []
     consts = run(parts.prologue, [*fixed, *consts], "scan_prologue") if parts.prologue.outvars else []
-    return scan_p.bind(*fixed, *consts, *init, *stacked, *xs, jaxpr=parts.linear, num_consts=len(fixed) + len(consts), num_carry=len(init), **params)
+    return scan_p.bind(*fixed, *consts, *init, *stacked, *xs, jaxpr=parts.linear, num_consts=len(fixed) + len(consts), num_carry=len(init),
+                       **params)
 
 
 # --- linearization -----------------------------------------------------------------------------------------------------------------
