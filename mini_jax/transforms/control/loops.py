@@ -278,14 +278,16 @@ def _split_known(trace, args, linear, params):
 
 
 class _BatchedLoop(NamedTuple):
-    """The batched programs, the values of their leading constants, which carries are batched (at dimension 0), and whether the
-    condition is."""
+    """The batched programs, the values of their leading constants, and which carries are batched (at dimension 0).
+
+    start: None where all examples end together. Where each ends on its own, the program (constants, carry) -> who goes on; the loop then
+    carries its result first."""
     condition: Jaxpr
     cond_consts: list
     body: Jaxpr
     body_consts: list
     carry: tuple
-    decided_alone: bool
+    start: Jaxpr | None
 
 
 @memoized
@@ -301,7 +303,7 @@ def _batched_loop(body_jaxpr: Jaxpr, cond_jaxpr: Jaxpr, axis, cond_dims: tuple, 
             break
         carry = grown
     if not alone:
-        return _BatchedLoop(condition.jaxpr, condition.consts, body.jaxpr, body.consts, carry, False)
+        return _BatchedLoop(condition.jaxpr, condition.consts, body.jaxpr, body.consts, carry, None)
     condition = batch_jaxpr(cond_jaxpr, axis, (*cond_dims, *carry), (0,))
     going, stepped = condition.jaxpr, body.jaxpr
     cond_count, body_count = len(condition.consts) + len(cond_dims), len(body.consts) + len(body_dims)
@@ -315,7 +317,7 @@ def _batched_loop(body_jaxpr: Jaxpr, cond_jaxpr: Jaxpr, axis, cond_dims: tuple, 
     types = [array_type((axis.size,), dtypes.bool_), *stepped.in_types[body_count:]]
     new_body, _ = stage(step, [*going.in_types[:cond_count], *stepped.in_types[:body_count], *types], body_jaxpr.info)
     any_left, _ = stage(lambda live, *_: [reductions.reduce_or(live, (0,))], types, cond_jaxpr.info)
-    return _BatchedLoop(any_left, condition.consts, new_body, body.consts, carry, True)
+    return _BatchedLoop(any_left, condition.consts, new_body, body.consts, carry, going)
 
 
 def _batch(axis, args, dims, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
@@ -324,11 +326,11 @@ def _batch(axis, args, dims, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_ncons
     loop = _batched_loop(body_jaxpr, cond_jaxpr, axis, cond_dims, body_dims, tuple([None if d is None else 0 for d in init_dims]))
     init = [v if want is None else move_batch(v, axis.size, have, 0) for v, have, want in zip(init, init_dims, loop.carry)]
     cond_consts, body_consts = [*loop.cond_consts, *cond_consts], [*loop.body_consts, *body_consts]
-    if not loop.decided_alone:
+    if loop.start is None:
         outs = while_p.bind(*cond_consts, *body_consts, *init, cond_jaxpr=loop.condition, body_jaxpr=loop.body, cond_nconsts=len(cond_consts),
                             body_nconsts=len(body_consts))
         return outs, list(loop.carry)
-    live = run(batch_jaxpr(cond_jaxpr, axis, (*cond_dims, *loop.carry), (0,)).jaxpr, [*cond_consts, *init], "condition")
+    live = run(loop.start, [*cond_consts, *init], "condition")
     consts = [*cond_consts, *body_consts]
     outs = while_p.bind(*consts, *live, *init, cond_jaxpr=loop.condition, body_jaxpr=loop.body, cond_nconsts=0, body_nconsts=len(consts))
     return outs[1:], list(loop.carry)

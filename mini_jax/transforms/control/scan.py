@@ -24,7 +24,7 @@ from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths, value_types
 from mini_jax.transforms.control.pieces import chosen, given, joined
 from mini_jax.transforms.control.running import run_compiled
-from mini_jax.transforms.vmap import Batched, batch_jaxpr, move_batch
+from mini_jax.transforms.vmap import batch_jaxpr, move_batch
 
 __all__ = ["scan", "scan_p"]
 
@@ -206,15 +206,16 @@ def in_three(values: Sequence, num_consts: int, num_carry: int) -> tuple:
 
 
 @memoized
-def _batched_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, axis, dims: tuple) -> tuple[Batched, list]:
-    """The batched body, and which carries are batched, at dimension 0: those that are before the first step or after any."""
+def _batched_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, axis, dims: tuple) -> tuple:
+    """The batched body, its constants, the batch dimensions of its outputs, and which carries are batched, at dimension 0: those that
+    are before the first step or after any."""
     consts, carry, xs = in_three(dims, num_consts, num_carry)
     ys = (None,) * (len(jaxpr.outvars) - num_carry)
     while True:
         body = batch_jaxpr(jaxpr, axis, (*consts, *carry, *xs), (*carry, *ys))
         grown = tuple([0 if d is not None else None for d in body.out_dims[:num_carry]])
         if grown == carry:
-            return body, list(carry)
+            return *body, carry
         carry = grown
 
 
@@ -223,10 +224,11 @@ def _batch(axis, args, dims, *, jaxpr, num_consts, num_carry, **params):
     const_dims, init_dims, x_dims = in_three(dims, num_consts, num_carry)
     xs = [shapes.moveaxis(x, 0, 1) if d == 0 else x for x, d in zip(xs, x_dims)]        # the leading axis stays that of the steps
     x_dims = [None if d is None else max(d - 1, 0) for d in x_dims]
-    body, carry = _batched_body(jaxpr, num_consts, num_carry, axis, (*const_dims, *[None if d is None else 0 for d in init_dims], *x_dims))
+    carry = [None if d is None else 0 for d in init_dims]
+    body, new, out_dims, carry = _batched_body(jaxpr, num_consts, num_carry, axis, (*const_dims, *carry, *x_dims))
     init = [v if want is None else move_batch(v, axis.size, have, 0) for v, have, want in zip(init, init_dims, carry)]
-    outs = scan_p.bind(*body.consts, *consts, *init, *xs, jaxpr=body.jaxpr, num_consts=len(body.consts) + num_consts, num_carry=num_carry, **params)
-    return outs, [*carry, *[None if d is None else d + 1 for d in body.out_dims[num_carry:]]]
+    outs = scan_p.bind(*new, *consts, *init, *xs, jaxpr=body, num_consts=len(new) + num_consts, num_carry=num_carry, **params)
+    return outs, [*carry, *[None if d is None else d + 1 for d in out_dims[num_carry:]]]
 
 
 @memoized
