@@ -33,7 +33,7 @@ def test_products_of_vectors_and_matrices():
         np.vdot(z, z[::-1])
         np.vecdot(z, z[::-1])
         np.vecdot(t, t[::-1], axis=0)
-        np.matvec(t, t[0])
+        np.matvec(t, v)
         np.vecmat(t[:, :, 0] + 1j, t)
         np.inner(m, n.T)
         np.inner(t, v)
