@@ -43,9 +43,12 @@ def traced(index):
     return [np.asarray(i) for i, d in zip(entries, dynamic) if d], fill
 
 
+QUICK = {"xla_backend_optimization_level": 0, **({"xla_cpu_use_fusion_emitters": False} if xla.jaxlib_version < (0, 11) else {})}
+
+
 def jit(fun):
     """mini_jax.jit at a tenth of XLA's usual compile time: these programs are hundreds of small operations, each run once."""
-    return mini_jax.jit(fun, compiler_options={"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0})
+    return mini_jax.jit(fun, compiler_options=QUICK)
 
 
 def in_one_jit(functions, *args):
@@ -55,20 +58,21 @@ def in_one_jit(functions, *args):
 
 def test_reading_with_known_indices_is_numpys():
     assert len(INDICES) > 500
-    for index, out in zip(INDICES, in_one_jit([lambda x, i=i: x[i] for i in INDICES], X)):
+    known = INDICES[::2]
+    for index, out in zip(known, in_one_jit([lambda x, i=i: x[i] for i in known], X)):
         np.testing.assert_array_equal(out, X[index], err_msg=repr(index))
 
 
 def test_reading_with_traced_indices_is_numpys():
-    parts = [traced(i) for i in INDICES]
+    parts = [traced(i) for i in INDICES[1::2]]
     outs = jit(lambda x, values: [x[fill(v)] for (_, fill), v in zip(parts, values)])(X, [v for v, _ in parts])
-    for index, out in zip(INDICES, outs):
+    for index, out in zip(INDICES[1::2], outs):
         np.testing.assert_array_equal(out, X[index], err_msg=repr(index))
 
 
 def test_reading_eagerly_is_numpys():
     x = jnp.asarray(X)
-    for index in INDICES[5::23]:
+    for index in INDICES[5::41]:
         np.testing.assert_array_equal(x[index], X[index], err_msg=repr(index))
     np.testing.assert_array_equal(x[x > 20], X[X > 20])
     np.testing.assert_array_equal(x[:, X[0, :, 0] > 6, 1], X[:, X[0, :, 0] > 6, 1])
@@ -107,7 +111,7 @@ def repeats(index):
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_updates_are_numpys(dynamic):
     cases = []
-    for k, index in enumerate(INDICES[dynamic::4]):
+    for k, index in enumerate(INDICES[dynamic::5]):
         op = list(UPDATES)[k % len(UPDATES)]
         value = np.float32(1.5) if repeats(index) and op == "set" else values_for(k, index)
         cases.append((index, op, value))
@@ -123,7 +127,7 @@ def test_updates_are_numpys(dynamic):
 
 def test_updates_eagerly_are_numpys():
     x = jnp.asarray(X)
-    for (k, index), op in zip(enumerate(INDICES[3::41]), itertools.cycle(["set", "add", "max"])):
+    for (k, index), op in zip(enumerate(INDICES[3::67]), itertools.cycle(["set", "add", "max"])):
         np.testing.assert_allclose(getattr(x.at[index], op)(2.0), updated(index, op, np.float32(2)), err_msg=f"{index!r} {op}")
     np.testing.assert_array_equal(x, X)
 

@@ -19,7 +19,7 @@ import numpy as np
 from mini_jax import lax
 from mini_jax.core import dtypes, errors
 from mini_jax.core.trace import Tracer, is_value, typeof
-from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, default_fill, zeros_of
+from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.lax.slicing import signed_index, static_index, wrap_index
 from mini_jax.numpy import ufuncs
@@ -123,10 +123,14 @@ def parse(shape: tuple[int, ...], index) -> tuple[tuple, list]:
     Raises IndexError for too many indices, for an integer that indexes an empty dimension and for a mask of the wrong shape; TypeError
     for what is no index; NonConcreteBooleanIndexError for a mask that is traced.
     """
+    return _structure(shape, _expanded(shape, index))
+
+
+def _structure(shape, entries) -> tuple[tuple, list]:
     structure: list = []
     operands: list = []
     d = 0
-    for i in _expanded(shape, index):
+    for i in entries:
         if type(i) is int:
             structure.append(INT)
             operands.append(i)
@@ -224,6 +228,10 @@ class Plan:
         return tuple(out)
 
 
+def _has_operand(code) -> bool:
+    return code is INT or code is ARRAY or type(code) is int
+
+
 def _with_scalar_booleans(x, structure, operands):
     """A boolean without dimensions is a new axis, and an array of the one index 0, or of none, into it."""
     if TRUE not in structure and FALSE not in structure:
@@ -234,7 +242,7 @@ def _with_scalar_booleans(x, structure, operands):
             axes.append(d)
             out.append(np.zeros(1 if code is TRUE else 0, np.int32))
             code = ARRAY
-        elif code is not None and code is not FULL and type(code) is not tuple:
+        elif _has_operand(code):
             out.append(next(given))
         d += code is not None
         result.append(code)
@@ -322,22 +330,19 @@ def _aligned(c, batch):
 @library(static_argnames=("structure", "how"))
 def _read(x, operands, structure, how=How()):
     x, structure, operands = _with_scalar_booleans(x, structure, operands)
+    if how.fills and INT in structure:                    # what is filled is gathered; else integers are slices, moved inside
+        codes = [code for code in structure if _has_operand(code)]
+        operands = [np.asarray(i) if code is INT and type(i) is int else i for code, i in zip(codes, operands)]
+        structure = tuple([ARRAY if code is INT else code for code in structure])
     plan = Plan(typeof(x).shape, structure, operands)
-    starts, sizes, inside = _spans(plan, how)
+    starts, sizes, _ = _spans(plan, how)
     y = _strided(_window(x, starts, sizes), plan)
     if plan.ints:
         y = lax.squeeze(y, plan.ints)
     if plan.arrays:
         y = _gathered(y, plan, how)
     new = [k for k, d in enumerate(_flat_layout(plan)) if d is None]
-    if new:
-        y = lax.expand_dims(y, new)
-    if inside is True or not how.fills:
-        return y
-    aval = typeof(y)
-    fill = 0 if how.mode is GatherScatterMode.ONE_HOT else default_fill(aval.dtype) if how.fill_value is None else how.fill_value
-    fill = lax.broadcast(np.asarray(fill).astype(aval.dtype), aval.shape)
-    return fill if inside is False else lax.select(inside, y, fill)
+    return lax.expand_dims(y, new) if new else y
 
 
 def _flat_layout(plan: Plan) -> list:
@@ -535,18 +540,15 @@ _written, _written_masked = [library(f, static_argnames=names) for f, names in (
     (_write, ("structure", "op", "how")), (_write_masked, ("axis", "op")))]
 
 
-def _lone_mask(shape: tuple[int, ...], index) -> tuple[Any, int] | None:
+def _lone_mask(shape: tuple[int, ...], entries) -> tuple[Any, int] | None:
     """The mask, and the first dimension it indexes, of an index that is nothing but a mask and full slices; else None."""
-    masks, axis = [], 0
-    for d, i in enumerate(_expanded(shape, index)):
-        if _is_boolean(i) and i.ndim:
-            masks.append(i)
-            axis = d
+    found = None
+    for d, i in enumerate(entries):
+        if found is None and _is_boolean(i) and i.ndim and i.shape == shape[d:d + i.ndim]:
+            found = i, d
         elif type(i) is not slice or i != slice(None):
             return None
-    if len(masks) != 1 or masks[0].shape != shape[axis:axis + masks[0].ndim]:
-        return None
-    return masks[0], axis
+    return found
 
 
 def _is_one_for_all(values, rest: int) -> bool:
@@ -562,28 +564,29 @@ def setitem(x, index, values, op, how: How):
     if not callable(op):
         if not is_value(values) and not dtypes.is_extended(getattr(values, "dtype", None)):
             raise TypeError(f".at[…].{op}: {values!r:.100} of type {type(values).__name__} is not an array or a number")
-        _warn_of_conversion(typeof(x), values, op)
+        _check_conversion(typeof(x), values, op)
     eager = type(x) is ArrayImpl and not callable(op)
-    found = _lone_mask(x.shape, index)
+    entries = _expanded(x.shape, index)
+    found = _lone_mask(x.shape, entries)
     if found is not None:
         mask, axis = found
         if callable(op) and isinstance(mask, Tracer) or not callable(op) and _is_one_for_all(values, len(x.shape) - axis - mask.ndim):
             return (_written_masked if eager else _write_masked)(x, mask, values, axis, op)
         how = how._replace(unique_indices=True)
-    structure, operands = parse(x.shape, index)
+    structure, operands = _structure(x.shape, entries)
     return (_written if eager else _write)(x, values, operands, structure, op, how)
 
 
-def _warn_of_conversion(aval, values, op) -> None:
+def _check_conversion(aval, values, op) -> None:
+    """Raise TypeError where a value's dtype can't become the array's, warn where that does not hold all of its values."""
     dtype = getattr(values, "dtype", None)
-    if dtype is aval.dtype or op == "divide" or type(values) is int and not dtypes.is_bool(aval.dtype):
-        return
-    if dtypes.is_extended(aval.dtype) or dtypes.is_extended(dtype):
-        if dtype != aval.dtype:
-            raise TypeError(f".at[…].{op}: a value of type {typeof(values)} can't be written into an array of type {aval}")
+    if dtype is aval.dtype or op == "divide" or type(values) is int and dtypes.is_numeric(aval.dtype):
         return
     have = typeof(values)
-    if dtypes.promote_pair(aval.dtype, aval.weak_type, have.dtype, have.weak_type)[0] != aval.dtype:
+    if dtypes.is_extended(aval.dtype) or dtypes.is_extended(have.dtype):
+        if have.dtype != aval.dtype:
+            raise TypeError(f".at[…].{op}: a value of type {have} can't be written into an array of type {aval}")
+    elif dtypes.promote_pair(aval.dtype, aval.weak_type, have.dtype, have.weak_type)[0] != aval.dtype:
         warnings.warn(f".at[…].{op}: a value of dtype {have.dtype} is converted to the array's dtype {aval.dtype}, which does not hold all of its "
                       "values; say so with .astype. (In future this is an error in JAX.)", FutureWarning, stacklevel=4)
 
