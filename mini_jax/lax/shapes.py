@@ -113,6 +113,8 @@ def _sum_type(x, *, axes):
         raise ValueError(f"lax.reduce_sum({x}): axes {axes} are not distinct dimensions of the operand")
     if x.dtype == dtypes.bool_:
         raise TypeError(f"lax.reduce_sum({x}): booleans have no sum; convert them first")
+    if dtypes.is_extended(x.dtype):
+        raise TypeError(f"lax.reduce_sum({x}): random keys have no sum")
     return x.update(shape=tuple([n for i, n in enumerate(x.shape) if i not in axes]))
 
 
@@ -258,7 +260,7 @@ def add_any(x, y):
 
 
 def _add_any_type(x, y):
-    if x.shape != y.shape or x.dtype != y.dtype:
+    if x.shape != y.shape or x.dtype != y.dtype or dtypes.is_extended(x.dtype):
         raise TypeError(f"cotangents of types {x} and {y} can't be added")
     return x if not x.weak_type else y
 

@@ -128,7 +128,7 @@ def groups(jax) -> dict[str, Group]:
             key, raw = r.key(7), r.PRNGKey(7)
             found = {f"bits {dtype} {shape}": r.bits(key, shape, dtype) for dtype in ("uint8", "uint16", "uint32") for shape in ((), (2, 3), (9,), (0,))}
             return found | {"split": r.key_data(r.split(key, 5)), "split (2, 3)": r.split(raw, (2, 3)), "fold_in": r.fold_in(raw, 9),
-                            "normal": r.normal(key, (9,)), "vmap": jax.vmap(lambda k: r.bits(k, (3,)))(r.split(key, 6))}
+                            "vmap": jax.vmap(lambda k: r.bits(k, (3,)))(r.split(key, 6))}
 
     def older_wide():
         with jax.threefry_partitionable(False):
