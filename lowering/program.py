@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Sequence
 
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
+from lowering.grids import spread
 from lowering.module import Module, without_locations
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
@@ -16,18 +17,15 @@ class Lowered:
     """A program as text, with what is needed to call it.
 
     jaxpr: without dead code, its constants among its inputs; kept: for each of the original inputs, whether it is used.
-    consts: the captured arrays that the program takes before its arguments. devices: those that a pmap in it asks for.
+    consts: the captured arrays that the program takes before its arguments.
+    in_cuts, out_cuts: how inputs and outputs are spread over replicas; devices: those that a pmap in the program asks for.
     """
 
-    def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, kept: list[bool], text: str, callbacks: list,
-                 num_replicas: int, num_partitions: int = 1, devices: tuple | None = None):
-        self.name, self.jaxpr, self.consts, self.in_types, self.kept = name, jaxpr, consts, in_types, kept
+    def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, out_types: list, kept: list[bool], text: str, callbacks: list,
+                 num_replicas: int, in_cuts: Sequence, out_cuts: Sequence, devices: tuple | None):
+        self.name, self.jaxpr, self.consts, self.in_types, self.out_types, self.kept = name, jaxpr, consts, in_types, out_types, kept
         self.located_text, self.callbacks = text, callbacks
-        self.num_replicas, self.num_partitions, self.devices = num_replicas, num_partitions, devices
-
-    @property
-    def out_types(self):
-        return self.jaxpr.out_types
+        self.num_replicas, self.in_cuts, self.out_cuts, self.devices = num_replicas, in_cuts, out_cuts, devices
 
     @cached_property
     def text(self) -> str:
@@ -38,9 +36,15 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
           platform: str = "cpu", axes: Replicas | None = None) -> Lowered:
     """The StableHLO text of a program. `donated` marks the inputs whose buffers outputs may take over.
 
-    axes: where the program itself is what replicas run, those and its named axes; by default there are the replicas that its pmaps need.
+    axes: where the program itself is what replicas run, those and its named axes. By default the program stands outside of all pmaps,
+    and there are as many replicas as those in it need.
     """
-    in_types = jaxpr.in_types
+    in_types, out_types, needs = jaxpr.in_types, jaxpr.out_types, demand(jaxpr)
+    in_cuts, out_cuts = [()] * len(in_types), [()] * len(out_types)
+    if axes is None:
+        axes = Replicas((), needs.count)
+        if needs.count > 1:
+            jaxpr, in_cuts, out_cuts = spread(jaxpr)
     jaxpr = dce(jaxpr)
     used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
     used.update(v for v in jaxpr.outvars if type(v) is Var)
@@ -49,11 +53,11 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     donated = list(donated) or [False] * len(jaxpr.invars)
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
-    module, needs = Module(platform), demand(jaxpr)
-    axes = axes or Replicas((), needs.count)
+    module = Module(platform)
     text = module.write(name, physicalize(jaxpr), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes)
-    return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, kept, text, module.callbacks, axes.count, devices=needs.devices)
+    return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
+                   axes.count, in_cuts, out_cuts, needs.devices)
 
 
 def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:

@@ -57,7 +57,7 @@ def _scope(axis_name, axis_index_groups, *, equal: bool = True) -> tuple[tuple, 
         return names, sizes, None, size
     groups = tuple([tuple([operator.index(i) for i in group]) for group in axis_index_groups])
     if sorted([i for group in groups for i in group]) != list(range(size)):
-        raise ValueError(f"axis_index_groups {axis_index_groups} must hold each index of the axis {axis_name!r} of size {size} exactly once")
+        raise ValueError(f"axis_index_groups {axis_index_groups} must hold each index of the axis {', '.join(map(repr, names))} of size {size} exactly once")
     lengths = {len(group) for group in groups}
     if equal and len(lengths) > 1:
         raise ValueError(f"axis_index_groups {axis_index_groups} must all have one size")
@@ -195,14 +195,12 @@ def _extremum_jvp(primitive: Primitive) -> Callable:
     """The tangent of max or min is that of the values that attain it, averaged where there are several."""
     def rule(primals, tangents, **params):
         outs = primitive.bind(*primals, **params)
-        places = [i for i, t in enumerate(tangents) if type(t) is not Zero]
-        attained = [shapes.convert_element_type(elementwise.eq(primals[i], outs[i]), typeof(outs[i]).dtype) for i in places]
-        chosen = [elementwise.mul(tangents[i], a) for i, a in zip(places, attained)]
-        sums = psum_p.bind(*chosen, *attained, **params) if places else []
-        outs_dot: list = [Zero(typeof(y).tangent()) for y in outs]
-        for i, total, count in zip(places, sums, sums[len(places):]):
-            outs_dot[i] = elementwise.div(total, count)
-        return outs, outs_dot
+        live = [(x, y, t) for x, y, t in zip(primals, outs, tangents) if type(t) is not Zero]
+        attained = [shapes.convert_element_type(elementwise.eq(x, y), typeof(y).dtype) for x, y, _ in live]
+        counts = psum_p.bind(*attained, **params) if live else ()
+        parts = [elementwise.mul(t, elementwise.div(a, n)) for (_, _, t), a, n in zip(live, attained, counts)]
+        sums = iter(psum_p.bind(*parts, **params) if live else ())
+        return outs, [Zero(typeof(y).tangent()) if type(t) is Zero else next(sums) for y, t in zip(outs, tangents)]
     return rule
 
 
@@ -254,8 +252,9 @@ def pmean(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = N
     def mean(leaf, total):
         aval = typeof(total)
         dtype = dtypes.to_inexact(aval.dtype)
-        count = elementwise.mul(size, math.prod([typeof(leaf).shape[d] for d in dims])) if dims else size
-        return elementwise.div(shapes.convert_element_type(total, dtype, aval.weak_type), shapes.convert_element_type(count, dtype, aval.weak_type))
+        count = size * math.prod([typeof(leaf).shape[d] for d in dims])
+        count = shapes.convert_element_type(count, dtype, aval.weak_type) if isinstance(count, Tracer) else dtype.type(count)
+        return elementwise.div(shapes.convert_element_type(total, dtype, aval.weak_type), count)
     return tree_map(mean, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
 
 

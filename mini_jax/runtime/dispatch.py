@@ -1,12 +1,14 @@
 """Dispatch of eager operations: each primitive and each library function is a C++ dispatcher over its compiled programs."""
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from lowering.grids import Cut
 from lowering.physical import physical_type
 from lowering.program import Lowered, lower
 from mini_jax.core import config, dtypes, staging, trace
@@ -18,6 +20,7 @@ from mini_jax.runtime import xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
+from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
 
@@ -90,11 +93,11 @@ _SMALL_PROGRAM_OPTIONS = {"xla_cpu_use_fusion_emitters": False} if xla.jaxlib_ve
 
 
 def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = False, options: dict | None = None) -> Executable:
-    """Compile a program for one device. One that holds pmaps runs on as many of that kind as they need; each gets and has everything."""
+    """Compile a program for one device. One that holds pmaps runs on as many of that kind as they need."""
     devices = [device] if lowered.num_replicas == 1 else replica_devices(lowered.num_replicas, lowered.devices, device.client)
-    everywhere = lambda types: [whole(devices, physical_type(t).ndim) for t in types]
-    return load_replicas(lowered, devices, lowered.in_types, everywhere(lowered.in_types), lowered.out_types, everywhere(lowered.out_types),
-                         committed=committed, options=options)
+    in_shardings = [grid_sharding(devices, cuts, t) for cuts, t in zip(lowered.in_cuts, lowered.in_types)]
+    out_shardings = [grid_sharding(devices, cuts, t) for cuts, t in zip(lowered.out_cuts, lowered.out_types)]
+    return load_replicas(lowered, devices, lowered.in_types, in_shardings, lowered.out_types, out_shardings, committed=committed, options=options)
 
 
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
@@ -106,12 +109,23 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
                       const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed)
 
 
+def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):
+    """Which device has what of a value of a type that is cut so. Devices beyond the grid's axes have the same."""
+    ndim = physical_type(type_).ndim
+    if all([cut.dim is None for cut in cuts]):
+        return whole(devices, ndim)
+    grid, dims = [cut.size for cut in cuts], [cut.dim for cut in cuts]
+    rest = len(devices) // math.prod(grid)
+    return pmap_sharding(devices, grid if rest == 1 else [*grid, rest], dims if rest == 1 else [*dims, None], ndim)
+
+
 def replica_devices(count: int, wanted: Sequence[xla.Device] | None, client=None) -> list[xla.Device]:
     """The devices for `count` replicas: the first of those that pmap was given, or of this process. ValueError if there are too few."""
     found = list(wanted) if wanted else local_devices(backend=client)
     if len(found) < count:
         raise ValueError(
-            f"pmap needs {count} devices, one for each replica (nested pmaps multiply), but {'was given' if wanted else 'there are'} "
+            f"pmap needs {count} devices, one for each replica (nested pmaps multiply; sizes of pmaps side by side in one program must "
+            f"divide that number), but {'was given' if wanted else 'there are'} "
             f"{len(found)}: {', '.join(map(str, found[:8]))}{', …' if len(found) > 8 else ''}. " + (
                 "Pass more in devices=." if wanted else "Map over a smaller axis, or use vmap inside for the rest."
                 + (f" To try it on CPU, set XLA_FLAGS=--xla_force_host_platform_device_count={count} before the first use of a device."

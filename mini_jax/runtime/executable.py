@@ -46,6 +46,9 @@ class Executable:
         for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
             if kept:
                 inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
+        if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1:
+            for value in inputs:
+                check_alive(value)
         try:
             outputs = self.loaded.execute_sharded(inputs).consume_with_handlers(self._handlers)
         except (xla.XlaRuntimeError, ValueError):
@@ -56,9 +59,13 @@ class Executable:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
         return outputs
 
-    def fastpath(self, out_tree) -> xla.Fastpath | None:
-        """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call."""
+    def fastpath(self, out_tree, alive: bool = False) -> xla.Fastpath | None:
+        """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.
+
+        alive: the caller has seen to it that no argument is a deleted array."""
         if self._float0_outputs or any(map(is_extended, self.out_types)):
+            return None
+        if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1 and not alive:
             return None
         shardings = [value._sharding for value in self.const_args]
         shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]

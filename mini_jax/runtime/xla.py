@@ -56,6 +56,9 @@ sys.meta_path.insert(0, _KeepOut)
 
 jaxlib_version: tuple[int, ...] = tuple(int(part) for part in jaxlib.__version__.split(".") if part.isdigit())
 
+# jaxlib 0.10 ends the process, instead of raising, when a program for several replicas is given a deleted array.
+REPLICAS_CRASH_ON_DELETED = jaxlib_version < (0, 11)
+
 # ---- the C++ classes and functions, by the names the rest of mini_jax uses -------------------------------------------
 ArrayImpl = _jax.ArrayImpl
 Sharding = _jax.Sharding

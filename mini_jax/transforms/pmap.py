@@ -13,26 +13,26 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
-from lowering.physical import physical_type
+from lowering.grids import spread
 from lowering.program import Lowered, lower
 from lowering.replicas import Replicas, demand
 from lowering.rules.collectives import all_gather, replica_index
 from mini_jax.core import config, dtypes
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, ProgramInfo, Var, axes_used_in, function_name, memoized
+from mini_jax.core.program import Jaxpr, axes_used_in, function_name, memoized
 from mini_jax.core.pytree import broadcast_prefix, tree_flatten
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import named_axes, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.core.types import array_type
-from mini_jax.lax import collectives, elementwise, shapes
+from mini_jax.lax import collectives, elementwise
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.devices import local_devices
+from mini_jax.runtime.array import check_alive
 from mini_jax.runtime.dispatch import once
 from mini_jax.runtime.executable import Executable
-from mini_jax.runtime.sharding import pmap_sharding
 from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
@@ -243,30 +243,10 @@ def _take(e, axes: Replicas, name, operand: str, whole, part, d: int) -> str:
 
 # --- at the top level: parts on their devices ----------------------------------------------------------------------------------------
 
-@memoized
-def _on_parts(jaxpr: Jaxpr, in_dims: tuple, out_dims: tuple) -> Jaxpr:
-    """The program of one replica, taking and giving parts that keep the dimension along which they were cut, with size 1."""
-    eqns: list[JaxprEqn] = []
-
-    invars = [v if d is None else Var(v.aval.update(shape=(*v.aval.shape[:d], 1, *v.aval.shape[d:]))) for v, d in zip(jaxpr.invars, in_dims)]
-    for outer, inner in zip(invars, jaxpr.invars):
-        if outer is not inner:
-            eqns.append(JaxprEqn(shapes.reshape_p, [outer], [inner], {"new_sizes": inner.aval.shape}, NO_EFFECTS, None))
-    eqns += jaxpr.eqns
-    outvars = []
-    for atom, d in zip(jaxpr.outvars, out_dims):
-        if d is not None:
-            t = atom.aval.update(shape=(*atom.aval.shape[:d], 1, *atom.aval.shape[d:]))
-            eqns.append(JaxprEqn(shapes.reshape_p, [atom], [Var(t)], {"new_sizes": t.shape}, NO_EFFECTS, None))
-            atom = eqns[-1].outvars[0]
-        outvars.append(atom)
-    return jaxpr.replace(invars=invars, eqns=eqns, outvars=outvars)
-
-
 def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[bool] = (), platform: str = "cpu") -> Lowered:
     """The program that each replica runs, as text."""
     name, size = params["axis_name"], params["axis_size"]
-    return lower(_on_parts(jaxpr, params["in_dims"], params["out_dims"]), consts, name=f"pmap_{params['name']}", donated=donated,
+    return lower(spread(jaxpr, size, params["in_dims"], params["out_dims"]).jaxpr, consts, name=f"pmap_{params['name']}", donated=donated,
                  platform=platform, axes=Replicas(((name, size),), size * demand(jaxpr).count))
 
 
@@ -274,19 +254,12 @@ def _load(jaxpr: Jaxpr, lowered: Lowered, params: dict, options: dict | None = N
     """Compile it for the devices it is to run on."""
     name, size = params["axis_name"], params["axis_size"]
     devices = dispatch.replica_devices(lowered.num_replicas, params["devices"] or lowered.devices)
+    grids = spread(jaxpr, size, params["in_dims"], params["out_dims"])
     in_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.in_types, params["in_dims"])]
     out_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.out_types, params["out_dims"])]
-    return dispatch.load_replicas(lowered, devices, in_types, [_sharding(devices, size, d, t) for t, d in zip(in_types, params["in_dims"])],
-                                  out_types, [_sharding(devices, size, d, t) for t, d in zip(out_types, params["out_dims"])],
+    return dispatch.load_replicas(lowered, devices, in_types, [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(grids.ins, in_types)],
+                                  out_types, [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(grids.outs, out_types)],
                                   committed=True, options=options)
-
-
-def _sharding(devices: Sequence, size: int, dim: int | None, whole):
-    """Which replica has what of a value. Those that nested pmaps need beside each of `size` have the same."""
-    ndim, rest = physical_type(whole).ndim, len(devices) // size
-    if dim is None:
-        return pmap_sharding(devices, None, (None,), ndim)
-    return pmap_sharding(devices, None, (dim,), ndim) if rest == 1 else pmap_sharding(devices, (size, rest), (dim, None), ndim)
 
 
 # --- recording ------------------------------------------------------------------------------------------------------------------------
@@ -434,19 +407,32 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
 
     def answer(args, kwargs):
         call = take_apart(fun, options.call, args, kwargs)
-        if dispatch.disabled():
-            return _one_by_one(fun, options, call), None, False
         recorded = record(fun, options, call)
         traced = recorded.traced
         if state.trace is not eval_trace and _needs_trace(recorded, call.leaves):
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, call.donated)
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
-        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
+        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree, alive=True)
         return traced.out_tree.unflatten(outs), fast, False
 
-    mapped = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics, cache=jit.fast_cache, key=options)
-    return jit.dressed(mapped, fun, lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs)))
+    def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
+        return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
+
+    mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, cache=jit.fast_cache, key=options)
+    return jit.dressed(_checking(mapped) if xla.REPLICAS_CRASH_ON_DELETED else mapped, fun,
+                       lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs)))
+
+
+def _checking(mapped: Callable) -> Callable:
+    """The same function, which raises for deleted arrays."""
+    def checked(*args, **kwargs):
+        for leaf in _flatten((args, kwargs))[0]:
+            if type(leaf) is xla.ArrayImpl:
+                check_alive(leaf)
+        return mapped(*args, **kwargs)
+    checked._clear_cache, checked._cache_size = mapped._clear_cache, mapped._cache_size
+    return checked
 
 
 def _needs_trace(mapped: Mapped, leaves: Sequence) -> bool:
