@@ -40,8 +40,7 @@ def carry_dtype(dtype):
 
 
 def _simple(operation: str, identity, dtype) -> Accumulation:
-    return Accumulation([dtype], [identity], lambda e, left, right, t: [combine(e, operation, left[0], right[0], t(dtype))],
-                        lambda e, entries, t: entries)
+    return Accumulation([dtype], [identity], lambda e, left, right, t: [combine(e, operation, left[0], right[0], t(dtype))])
 
 
 def _recurrence(dtype) -> Accumulation:
@@ -69,7 +68,8 @@ def _log_sum_exp(dtype) -> Accumulation:
         (m, s), (n, r), kind, flag = left, right, t(real), t(dtypes.bool_).mlir
         distance = e.emit(f"stablehlo.abs {e.emit(f'stablehlo.subtract {m}, {n} : {kind.mlir}')} : {kind.mlir}")
         ratio = e.emit(f"stablehlo.exponential {e.emit(f'stablehlo.negate {distance} : {kind.mlir}')} : {kind.mlir}")
-        ratio = e.emit(f"stablehlo.select {compare(e, 'EQ', m, n, kind)}, {e.constant(1, kind)}, {ratio} : {flag}, {kind.mlir}")   # also of inf and inf
+        tied = compare(e, "EQ", m, n, kind)                                                   # also where both are infinite
+        ratio = e.emit(f"stablehlo.select {tied}, {e.constant(1, kind)}, {ratio} : {flag}, {kind.mlir}")
         if dtypes.is_complex(dtype):
             ratio = e.emit(f"stablehlo.complex {ratio}, {e.constant(0, kind)} : {t(dtype).mlir}")
         less = compare(e, "LT", m, n, kind)
@@ -131,11 +131,12 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
         phase = i if steps == n else e.emit(f"stablehlo.remainder {i}, {e.constant(n, index)} : {index.mlir}")
         anew = compare(e, "EQ", phase, zero, index)
         if steps != n:
-            state = [e.emit(f"stablehlo.select {anew}, {start}, {s} : {i1}, {t(kind.dtypes[k]).mlir}") for k, start, s in zip(carried, starts, state)]
+            state = [e.emit(f"stablehlo.select {anew}, {start}, {s} : {i1}, {t(kind.dtypes[k]).mlir}")
+                     for k, start, s in zip(carried, starts, state)]
         place = e.emit(f"stablehlo.subtract {e.constant(steps - 1, index)}, {i} : {index.mlir}") if reverse else i
         row = t(view.dtype)
-        entries = [e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {place}, {zero}, sizes = {list(row.shape)} : ({view.mlir}, {positions}) -> {row.mlir}")
-                   for x in operands]
+        entries = [e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {place}, {zero}, sizes = {list(row.shape)} : "
+                          f"({view.mlir}, {positions}) -> {row.mlir}") for x in operands]
         entries = [e.convert(x, row, kind.dtypes[-1]) for x in entries]
         if len(entries) == 2:                                                           # what would multiply o₋₁ = 0 may be infinite
             carry = t(kind.dtypes[0])
@@ -143,7 +144,8 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
         left = [None] * (len(kind.dtypes) - len(state)) + state
         state = kind.merge(e, left, kind.lift(e, entries, t), t)
         y = e.convert(kind.value(e, state, t), t(kind.dtypes[-1]), view.dtype)
-        result = e.emit(f"stablehlo.dynamic_update_slice {result}, {y}, {zero}, {place}, {zero} : ({view.mlir}, {row.mlir}, {positions}) -> {view.mlir}")
+        result = e.emit(f"stablehlo.dynamic_update_slice {result}, {y}, {zero}, {place}, {zero} : "
+                        f"({view.mlir}, {row.mlir}, {positions}) -> {view.mlir}")
         following = e.emit(f"stablehlo.add {i}, {one} : {index.mlir}")
         return list(zip([following, *[state[k] for k in carried], result], types))
 
@@ -159,7 +161,8 @@ def _doubling(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int
     n, t = aval.shape[axis], lambda dtype: aval.update(dtype=dtype)
     if len(operands) == 2:                                                              # what would multiply o₋₁ = 0 may be infinite
         places, flag = t(dtypes.int32), t(dtypes.bool_)
-        first = compare(e, "EQ", e.emit(f"stablehlo.iota dim = {axis} : {places.mlir}"), e.constant(n - 1 if reverse else 0, places), places)
+        place = e.emit(f"stablehlo.iota dim = {axis} : {places.mlir}")
+        first = compare(e, "EQ", place, e.constant(n - 1 if reverse else 0, places), places)
         operands = [e.emit(f"stablehlo.select {first}, {e.constant(0, aval)}, {operands[0]} : {flag.mlir}, {aval.mlir}"), operands[1]]
     state = kind.lift(e, [e.convert(x, aval, kind.dtypes[-1]) for x in operands], t)
     distance = 1
@@ -169,8 +172,8 @@ def _doubling(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int
         earlier = []
         for value, dtype, identity in zip(state, kind.dtypes, kind.identity):
             scalar = array_type((), dtype)
-            earlier.append(e.emit(f"stablehlo.pad {value}, {e.constant(identity, scalar)}, low = {low}, high = {high}, interior = {[0] * aval.ndim} : "
-                                  f"({t(dtype).mlir}, {scalar.mlir}) -> {t(dtype).mlir}"))
+            earlier.append(e.emit(f"stablehlo.pad {value}, {e.constant(identity, scalar)}, low = {low}, high = {high}, "
+                                  f"interior = {[0] * aval.ndim} : ({t(dtype).mlir}, {scalar.mlir}) -> {t(dtype).mlir}"))
         state = kind.merge(e, earlier, state, t)
         distance *= 2
     return e.convert(kind.value(e, state, t), t(kind.dtypes[-1]), aval.dtype)

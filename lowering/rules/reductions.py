@@ -75,7 +75,8 @@ def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
     start = e.constant(start, scalar)
     if dtypes.is_complex(aval.dtype) and operation in ("maximum", "minimum"):
         region = lambda inner, p, q: combine(inner, operation, p, q, scalar)
-    elif e.module.platform == "cpu" and dtypes.is_floating(aval.dtype) and prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS and operation in _DISGUISED:
+    elif (e.module.platform == "cpu" and dtypes.is_floating(aval.dtype) and operation in _DISGUISED
+          and prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS):
         region = lambda inner, p, q: _DISGUISED[operation](inner, p, q, scalar)
     else:
         return e.emit(f"stablehlo.reduce({x} init: {start}) applies stablehlo.{operation} across dimensions = {sorted(axes)} : "
@@ -158,7 +159,8 @@ def _reduced_pairs(e, x, aval, places, index, axis: int, direction: str, worst) 
         not_beaten = e.emit(f"stablehlo.not {beats(e, b, a)} : {flag}")
         tied_and_first = e.emit(f"stablehlo.and {not_beaten}, {compare(e, 'LT', i, j, place)} : {flag}")
         wins = e.emit(f"stablehlo.or {beats(e, a, b)}, {tied_and_first} : {flag}")
-        return [(e.emit(f"stablehlo.select {wins}, {p}, {q} : {flag}, {t.mlir}"), t.mlir) for p, q, t in ((a, b, value), (i, j, place))]
+        return [(e.emit(f"stablehlo.select {wins}, {p}, {q} : {flag}, {t.mlir}"), t.mlir)
+                for p, q, t in ((a, b, value), (i, j, place))]
 
     region = e.region([value.mlir, place.mlir, value.mlir, place.mlir], body)
     out = [t.update(shape=aval.shape[:axis] + aval.shape[axis + 1:]).mlir for t in (aval, index)]

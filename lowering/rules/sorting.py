@@ -54,7 +54,8 @@ def _ascending(e, x, aval, dimension: int) -> str:
     """An array of integers, in order."""
     scalar = aval.update(shape=())
     body = e.region([scalar.mlir] * 2, lambda e, a, b: [(compare(e, "LT", a, b, scalar), scalar.update(dtype=_BOOL).mlir)])
-    return e.emit(f'"stablehlo.sort"({x}) ({body}) {{dimension = {dimension} : i64, is_stable = true}} : ({aval.mlir}) -> {aval.mlir}')
+    return e.emit(f'"stablehlo.sort"({x}) ({body}) {{dimension = {dimension} : i64, is_stable = true}} : '
+                  f"({aval.mlir}) -> {aval.mlir}")
 
 
 def _positions(e, aval, dimension: int) -> str:
@@ -70,8 +71,8 @@ def _digits(e, x, aval, *, equal_zeros: bool) -> list[tuple[str, object]]:
         part = aval.update(dtype=dtypes.to_real(aval.dtype))
         parts = [e.emit(f"stablehlo.{which} {x} : ({aval.mlir}) -> {part.mlir}") for which in ("real", "imag")]
         return [digit for y in parts for digit in _digits(e, y, part, equal_zeros=equal_zeros)]
-    bits = 64 if dtypes.itemsize_bits(aval.dtype) == 64 and not dtypes.is_bool(aval.dtype) else 32
-    word, signed = aval.update(dtype=dtypes.uint64 if bits == 64 else dtypes.uint32), aval.update(dtype=dtypes.int64 if bits == 64 else dtypes.int32)
+    bits = 64 if dtypes.itemsize_bits(aval.dtype) == 64 else 32
+    word, signed = [aval.update(dtype=d) for d in ((dtypes.uint64, dtypes.int64) if bits == 64 else (dtypes.uint32, dtypes.int32))]
     flag = aval.update(dtype=_BOOL).mlir
     top = e.constant(1 << (bits - 1), word)
     if dtypes.is_floating(aval.dtype):
@@ -117,18 +118,19 @@ def _taken(e, x, aval, order: str, dimension: int, size: int | None = None) -> s
     out = aval.update(shape=(*aval.shape[:dimension], size, *aval.shape[dimension + 1:]))
     place = array_type((before, size, after), dtypes.int32 if aval.size < 2 ** 31 else dtypes.int64)
     order = e.reshape(e.convert(order, out.update(dtype=dtypes.int32), place.dtype), out.update(dtype=place.dtype), place.shape)
-    scaled = lambda index, factor: index if factor == 1 else e.emit(f"stablehlo.multiply {index}, {e.constant(factor, place)} : {place.mlir}")
+    times = lambda index, factor: e.emit(f"stablehlo.multiply {index}, {e.constant(factor, place)} : {place.mlir}")
+    scaled = lambda index, factor: index if factor == 1 else times(index, factor)
     order = scaled(order, after)
     if before != 1:
         order = e.emit(f"stablehlo.add {order}, {scaled(_positions(e, place, 0), n * after)} : {place.mlir}")
     if after != 1:
         order = e.emit(f"stablehlo.add {order}, {_positions(e, place, 2)} : {place.mlir}")
     line, starts = aval.update(shape=(aval.size,)), place.update(shape=(place.size, 1))
-    text = (f"#stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1>, "
-            "indices_are_sorted = false")
-    y = e.emit(f'"stablehlo.gather"({e.reshape(x, aval, line.shape)}, {e.reshape(order, place, starts.shape)}) {{dimension_numbers = {text}}} : '
-               f"({line.mlir}, {starts.mlir}) -> {out.update(shape=(out.size,)).mlir}")
-    return e.reshape(y, out.update(shape=(out.size,)), out.shape)
+    y = out.update(shape=(out.size,))
+    taken = e.emit(f'"stablehlo.gather"({e.reshape(x, aval, line.shape)}, {e.reshape(order, place, starts.shape)}) {{dimension_numbers = '
+                   "#stablehlo.gather<collapsed_slice_dims = [0], start_index_map = [0], index_vector_dim = 1>, "
+                   f"slice_sizes = array<i64: 1>, indices_are_sorted = false}} : ({line.mlir}, {starts.mlir}) -> {y.mlir}")
+    return e.reshape(taken, y, out.shape)
 
 
 def _sorted_together(e, operands, types, dimension: int, num_keys: int) -> list[str]:
@@ -150,8 +152,8 @@ def _sorted_together(e, operands, types, dimension: int, num_keys: int) -> list[
 
     region = e.region([t.mlir for t in scalars for _ in (0, 1)], body)
     kinds = ", ".join([t.mlir for t in types])
-    return e.emit_many(f'"stablehlo.sort"({", ".join(operands)}) ({region}) {{dimension = {dimension} : i64, is_stable = true}} : ({kinds}) -> ({kinds})',
-                       len(operands))
+    return e.emit_many(f'"stablehlo.sort"({", ".join(operands)}) ({region}) {{dimension = {dimension} : i64, is_stable = true}} : '
+                       f"({kinds}) -> ({kinds})", len(operands))
 
 
 # --- top_k ----------------------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from mini_jax.core.linear import Accumulator, Zero, zero_like
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.lax import elementwise as ew
+from mini_jax.lax.gather import batched_at
 from mini_jax.lax.rows import COMPLEX, FLOATS, NUMBERS, dtype_list
 from mini_jax.lax.selection import select
-from mini_jax.lax.shapes import add_any, broadcast_in_dim, linear_in_first, moveaxis
+from mini_jax.lax.shapes import add_any, linear_in_first
 from mini_jax.lax.slicing import pad
 
 __all__ = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "cumsum_p", "cumprod_p", "cummax_p", "cummin_p",
@@ -142,13 +143,8 @@ def _recurrence_transpose(ct, a, b, *, axis, reverse):
 
 def _recurrence_batch(batch_axis, args, dims, *, axis, reverse):
     d = next(d for d in dims if d is not None)
-    a, b = [moveaxis(x, have, d) if have is not None else _repeated(x, batch_axis.size, d) for x, have in zip(args, dims)]
+    a, b = [batched_at(batch_axis, x, have, d) for x, have in zip(args, dims)]
     return recurrence(a, b, axis + (d <= axis), reverse), d
-
-
-def _repeated(x, size: int, at: int):
-    shape = typeof(x).shape
-    return broadcast_in_dim(x, (*shape[:at], size, *shape[at:]), tuple([i + (i >= at) for i in range(len(shape))]))
 
 
 recurrence_p.type_rule, recurrence_p.jvp, recurrence_p.transpose, recurrence_p.batch = (

@@ -21,6 +21,7 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise as ew
 from mini_jax.lax import shapes
 from mini_jax.lax.cumulative import shifted_products
+from mini_jax.lax.gather import batched_at
 from mini_jax.lax.rows import ANY, BOOL, INTS, NUMBERS, REALS, UINTS, dtype_list
 from mini_jax.lax.shapes import reduce_sum, reduce_sum_p
 from mini_jax.lax.slicing import concatenate, slice_in_dim
@@ -363,8 +364,7 @@ def _reduce_jvp(primals, tangents, *, jaxpr, dimensions):
 
 def _reduce_batch(axis, args, dims, *, jaxpr, dimensions):
     n = len(args) // 2
-    xs = [shapes.moveaxis(x, d, 0) if d is not None else
-          shapes.broadcast_in_dim(x, (axis.size, *typeof(x).shape), tuple(range(1, typeof(x).ndim + 1))) for x, d in zip(args[:n], dims)]
+    xs = [batched_at(axis, x, d, 0) for x, d in zip(args[:n], dims)]
     shifted = tuple([d + 1 for d in dimensions])
     if all([d is None for d in dims[n:]]):
         return reduce_p.bind(*xs, *args[n:], jaxpr=jaxpr, dimensions=shifted), [0] * n

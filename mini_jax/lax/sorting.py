@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Sequence
 
 
 from mini_jax.core import dtypes
@@ -10,10 +9,10 @@ from mini_jax.core.linear import Zero, zero_like
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
-from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode, batched_at, gather
 from mini_jax.lax.iota import broadcasted_iota
 from mini_jax.lax.rows import ANY, BOOL, REALS, dtype_list
-from mini_jax.lax.shapes import broadcast_in_dim, canonical_axis, moveaxis, reshape
+from mini_jax.lax.shapes import canonical_axis, reshape
 
 __all__ = ["sort", "sort_key_val", "top_k", "sort_p", "top_k_p"]
 
@@ -86,13 +85,8 @@ def take_along(x, indices, axis: int):
 
 def _sort_batch(axis, args, dims, *, dimension, **params):
     d = next(d for d in dims if d is not None)
-    args = [moveaxis(x, have, d) if have is not None else _repeated(x, axis.size, d) for x, have in zip(args, dims)]
+    args = [batched_at(axis, x, have, d) for x, have in zip(args, dims)]
     return sort_p.bind(*args, dimension=dimension + (d <= dimension), **params), [d] * len(args)
-
-
-def _repeated(x, size: int, at: int):
-    shape = typeof(x).shape
-    return broadcast_in_dim(x, (*shape[:at], size, *shape[at:]), tuple([i + (i >= at) for i in range(len(shape))]))
 
 
 def _top_k_type(x, *, k, axis):
