@@ -176,8 +176,12 @@ def test_sampled_functions():
         np.poly(x)
         [w(7) for w in (np.hanning, np.hamming, np.bartlett, np.blackman)]
         np.hanning(1)
+        [np.convolve(u, v, mode) for u, v in ((y, c[:3]), (c[:2], y), (y, y), (long, y), (y, long), (long, long[:20])) for mode in ('full', 'same', 'valid')]
+        [np.correlate(u, v, mode) for u, v in ((y, c[:3]), (c[:2], y), (long, y + 1j), (y * 1j, long), (long, long[:20])) for mode in ('full', 'same', 'valid')]
+        np.convolve(n, n)
+        np.polymul(c, y)
     """, x=x, y=np.array([1.0, -2.0, 0.5, 4.0]), q=np.array([[-1.0, 0.0, 0.2], [1.5, 2.9, 8.0]]), m=rng.normal(size=(4, 3)),
-        p=np.array([0.0, 3.0, 6.5, 9.9, 3.0, -4.0]), n=np.array([0, 3, 7, 9, 1]), c=np.array([2.0, -1.0, 3.0, 0.5]))
+        p=np.array([0.0, 3.0, 6.5, 9.9, 3.0, -4.0]), n=np.array([0, 3, 7, 9, 1]), c=np.array([2.0, -1.0, 3.0, 0.5]), long=rng.normal(size=50))
     with jax.enable_x64(True):
         for got, wanted in zip(jnp.polydiv(np.array([2.0, 5, 2, 1]), np.array([1.0, 3])), np.polydiv([2.0, 5, 2, 1], [1.0, 3])):
             np.testing.assert_allclose(np.asarray(got)[-len(wanted):], wanted)
@@ -192,7 +196,7 @@ def test_sampled_functions():
     (lambda: jnp.partition(V, 99), ValueError, "bounds"), (lambda: jnp.select([], []), ValueError, "non-empty"), (lambda: jnp.select([V > 1], []), ValueError, "length"),
     (lambda: jnp.interp(1.0, X, X), ValueError, "one-dimensional"), (lambda: jnp.interp(1.0, V, V, left="up"), ValueError, "extrapolate"),
     (lambda: jnp.diff(1.0), ValueError, "one dimension"), (lambda: jnp.diff(V, -1), ValueError, "non-negative"), (lambda: jnp.gradient(np.ones(1)), ValueError, "small"),
-    (lambda: jnp.place(V, V > 1, V), NotImplementedError, "inplace"), (lambda: jnp.polyder(V, -1), ValueError, "positive"),
+    (lambda: jnp.convolve(X, V), ValueError, "1-dimensional"), (lambda: jnp.convolve(V, V, "round"), ValueError, "mode"), (lambda: jnp.place(V, V > 1, V), NotImplementedError, "inplace"), (lambda: jnp.polyder(V, -1), ValueError, "positive"),
 ])
 def test_wrong_arguments_are_named(call, error, words):
     with pytest.raises(error, match=words):

@@ -7,7 +7,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.manipulation import moveaxis
-from mini_jax.numpy.promotion import arraylike, as_array
+from mini_jax.numpy.promotion import array_argument
 from mini_jax.numpy.ufuncs import as_bool
 from mini_jax.runtime.dispatch import library
 
@@ -27,7 +27,7 @@ def packbits(a, axis: int | None = None, bitorder: str = "big"):
 
     The last ones are filled up with zeros. Raises TypeError for other dtypes than integers and booleans.
     """
-    a = as_array(arraylike("packbits", a)[0])
+    a = array_argument("packbits", a)
     if not (dtypes.is_integer(a.dtype) or dtypes.is_bool(a.dtype)):
         raise TypeError("Expected an input array of integer or boolean data type")
     places = _weights(bitorder)
@@ -49,7 +49,7 @@ def unpackbits(a, axis: int | None = None, count: int | None = None, bitorder: s
 
     count: how many of them to return; negative: how many to leave out at the end. Raises TypeError for another dtype.
     """
-    a = as_array(arraylike("unpackbits", a)[0])
+    a = array_argument("unpackbits", a)
     if a.dtype != np.uint8:
         raise TypeError(f"Expected an input array of unsigned byte data type, got {a.aval}")
     places = _weights(bitorder)

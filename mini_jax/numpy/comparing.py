@@ -3,11 +3,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mini_jax import lax
-from mini_jax.core import dtypes
-from mini_jax.core.trace import typeof
 from mini_jax.numpy.creation import asarray
-from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes
+from mini_jax.numpy.promotion import arraylike, as_array
 from mini_jax.numpy.reductions import all as _all
 from mini_jax.numpy.ufuncs import equal, isclose, isnan, logical_and, logical_or
 from mini_jax.runtime.dispatch import library

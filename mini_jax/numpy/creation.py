@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Callable, Sequence
+from typing import Callable
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, typeof
 from mini_jax.lax.shapes import canonical_shape, moveaxis
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, converted, promote_dtypes_inexact
+from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_dtypes_inexact
 from mini_jax.runtime.array import ArrayImpl, device_put
 from mini_jax.runtime.dispatch import library
 

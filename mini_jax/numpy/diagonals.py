@@ -10,7 +10,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.creation import asarray
-from mini_jax.numpy.promotion import arraylike, as_array
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array
 from mini_jax.numpy.ufuncs import unsupported_out
 from mini_jax.runtime.dispatch import library
 
@@ -109,7 +109,7 @@ def fill_diagonal(a, val, wrap: bool = False, *, inplace: bool = True):
     """
     if inplace:
         raise NotImplementedError("fill_diagonal: arrays are immutable, so it cannot work in place; pass inplace=False and use the result")
-    a, val = as_array(arraylike("fill_diagonal", a)[0]), asarray(val)
+    a, val = array_argument("fill_diagonal", a), asarray(val)
     if a.ndim < 2 or a.ndim > 2 and len(set(a.shape)) > 1:
         raise ValueError(f"fill_diagonal takes a matrix, or more dimensions of one size, got {a.aval}")
     step = sum(int(np.prod(a.shape[i + 1:])) for i in range(a.ndim)) if a.ndim > 2 else a.shape[1] + 1

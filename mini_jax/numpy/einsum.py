@@ -9,7 +9,6 @@ import math
 import operator
 from typing import Sequence
 
-import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from mini_jax.core import dtypes
 from mini_jax.lax.shapes import canonical_shape
 from mini_jax.numpy.creation import arange, array, asarray, linspace
 from mini_jax.numpy.joining import concatenate, stack
-from mini_jax.numpy.manipulation import broadcast_arrays, swapaxes
+from mini_jax.numpy.manipulation import broadcast_arrays
 from mini_jax.numpy.promotion import arraylike, as_array
 from mini_jax.numpy.sorting import concrete, nonzero
 from mini_jax.numpy.ufuncs import clip, divmod, remainder

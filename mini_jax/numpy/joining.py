@@ -10,8 +10,8 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import Tracer
 from mini_jax.lax.shapes import canonical_axis
-from mini_jax.numpy.manipulation import _array, atleast_1d, atleast_2d, atleast_3d, broadcast_to, moveaxis, ravel
-from mini_jax.numpy.promotion import arraylike, as_array, converted, promote_dtypes
+from mini_jax.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, broadcast_to, moveaxis, ravel
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, converted, promote_dtypes
 from mini_jax.runtime.dispatch import library
 
 __all__ = ["concatenate", "concat", "stack", "hstack", "vstack", "dstack", "column_stack", "block", "append", "split", "array_split", "hsplit", "vsplit",
@@ -111,7 +111,7 @@ def column_stack(tup):
 
 def append(arr, values, axis: int | None = None):
     """`values` after `arr` along `axis`; None: both are flattened."""
-    return concatenate([_array("append", arr), _array("append", values)], axis)
+    return concatenate([array_argument("append", arr), array_argument("append", values)], axis)
 
 
 def block(arrays):
@@ -120,7 +120,7 @@ def block(arrays):
     Raises ValueError for tuples, empty lists or lists nested to different depths.
     """
     depth = _depth(arrays)
-    return _block(arrays, depth) if depth else _array("block", arrays)
+    return _block(arrays, depth) if depth else array_argument("block", arrays)
 
 
 def _depth(arrays) -> int:
@@ -144,7 +144,7 @@ def _block(arrays, depth):
 
     def build(item, level):
         if not isinstance(item, list):
-            x = _array("block", item)
+            x = array_argument("block", item)
             return lax.reshape(x, (1,) * (rank - x.ndim) + x.shape)
         return concatenate([build(part, level + 1) for part in item], level - depth)
     return build(arrays, 0)
@@ -153,7 +153,7 @@ def _block(arrays, depth):
 # --- splitting -----------------------------------------------------------------------------------------------------------------------
 
 def _split(name: str, ary, indices_or_sections, axis, exact: bool) -> list:
-    ary = _array(name, ary)
+    ary = array_argument(name, ary)
     axis = canonical_axis(axis, ary.ndim)
     n = ary.shape[axis]
     if np.ndim(indices_or_sections) == 0:
@@ -190,7 +190,7 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
 
 def hsplit(ary, indices_or_sections) -> list:
     """`split` along the second axis (of a vector along its only one)."""
-    ary = _array("hsplit", ary)
+    ary = array_argument("hsplit", ary)
     return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
@@ -206,7 +206,7 @@ def dsplit(ary, indices_or_sections) -> list:
 
 def unstack(x, /, *, axis: int = 0) -> tuple:
     """The parts x[0], x[1], … along `axis`, without that axis."""
-    x = _array("unstack", x)
+    x = array_argument("unstack", x)
     if not x.ndim:
         raise ValueError("unstack takes an array of at least one dimension")
     return _unstack(x, canonical_axis(axis, x.ndim))
@@ -224,7 +224,7 @@ def insert(arr, obj, values, axis: int | None = None):
 
     obj: an int, a slice or an array of indices of `arr` that are known. Values broadcast to what is inserted.
     """
-    arr, values = promote_dtypes(_array("insert", arr), _array("insert", values))
+    arr, values = promote_dtypes(array_argument("insert", arr), array_argument("insert", values))
     arr, values = as_array(arr), lax.convert_element_type(values, arr.dtype)
     if axis is None:
         arr, axis = ravel(arr), 0
@@ -253,7 +253,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
     obj: an int, a slice, indices or a mask. A traced int is allowed, and traced indices with assume_unique_indices=True.
     """
-    arr = _array("delete", arr)
+    arr = array_argument("delete", arr)
     if axis is None:
         arr, axis = ravel(arr), 0
     axis = canonical_axis(axis, arr.ndim)
@@ -280,7 +280,7 @@ def delete(arr, obj, axis: int | None = None, *, assume_unique_indices: bool = F
 
 def trim_zeros(filt, trim: str = "fb", axis=None):
     """The array without its zeros at the front ('f') and the back ('b'). The values must be known."""
-    filt = _array("trim_zeros", filt)
+    filt = array_argument("trim_zeros", filt)
     nonzero = np.asarray(filt) != 0
     axes = range(filt.ndim) if axis is None else [canonical_axis(a, filt.ndim) for a in ((axis,) if np.ndim(axis) == 0 else axis)]
     for d in axes:

@@ -9,18 +9,13 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axes, canonical_axis, canonical_shape
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_operands, broadcast_shapes, broadcast_to_shape
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, broadcast_shapes, broadcast_to_shape
 from mini_jax.runtime.dispatch import library
 
 __all__ = ["reshape", "ravel", "transpose", "permute_dims", "matrix_transpose", "swapaxes", "moveaxis", "rollaxis", "expand_dims", "squeeze",
            "broadcast_to", "broadcast_arrays", "broadcast_shapes", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "fliplr", "flipud", "rot90",
            "roll", "repeat", "tile", "resize", "shape", "ndim", "size"]
-
-
-def _array(name: str, x):
-    return as_array(arraylike(name, x)[0])
 
 
 # --- questions -------------------------------------------------------------------------------------------------------------------
@@ -49,7 +44,7 @@ def reshape(a, shape, order: str = "C", *, copy: bool | None = None, out_shardin
     order: 'C' reads and fills with the last index fastest, 'F' with the first.
     Raises TypeError when the number of elements differs, NotImplementedError for another order.
     """
-    a = _array("reshape", a)
+    a = array_argument("reshape", a)
     shape = _new_shape(a, shape)
     if order == "C":
         return lax.reshape(a, shape)
@@ -83,7 +78,7 @@ def ravel(a, order: str = "C", *, out_sharding=None):
     """All elements of `a` in one dimension, in the order that `reshape` reads them."""
     if order == "K":
         raise NotImplementedError("ravel with order='K' is not supported: how an array is laid out is up to the compiler")
-    a = _array("ravel", a)
+    a = array_argument("ravel", a)
     return reshape(a, (a.size,), order)
 
 
@@ -94,7 +89,7 @@ def transpose(a, axes: Sequence[int] | None = None):
 
     Raises TypeError unless axes is a permutation.
     """
-    a = _array("transpose", a)
+    a = array_argument("transpose", a)
     axes = range(a.ndim)[::-1] if axes is None else [axis + a.ndim if axis < 0 else axis for axis in map(operator.index, axes)]
     if sorted(axes) != list(range(a.ndim)):
         raise TypeError(f"transpose: axes {tuple(axes)} are not a permutation of the {a.ndim} axes of {a.aval}")
@@ -108,7 +103,7 @@ def permute_dims(a, /, axes: Sequence[int]):
 
 def matrix_transpose(x, /):
     """The array with its last two axes exchanged; ValueError for fewer than two."""
-    x = _array("matrix_transpose", x)
+    x = array_argument("matrix_transpose", x)
     if x.ndim < 2:
         raise ValueError(f"matrix_transpose takes an array of at least two dimensions, got {x.aval}")
     return lax.transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
@@ -116,7 +111,7 @@ def matrix_transpose(x, /):
 
 def swapaxes(a, axis1: int, axis2: int):
     """The array with two axes exchanged."""
-    a = _array("swapaxes", a)
+    a = array_argument("swapaxes", a)
     axis1, axis2 = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     order = list(range(a.ndim))
     order[axis1], order[axis2] = axis2, axis1
@@ -128,7 +123,7 @@ def moveaxis(a, source, destination):
 
     source, destination: an int, or equally many ints. Raises ValueError for axes out of bounds or repeated.
     """
-    a = _array("moveaxis", a)
+    a = array_argument("moveaxis", a)
     source, destination = canonical_axes(source, a.ndim, "source"), canonical_axes(destination, a.ndim, "destination")
     if len(source) != len(destination):
         raise ValueError(f"moveaxis: inconsistent number of elements, {len(source)} in source and {len(destination)} in destination")
@@ -140,7 +135,7 @@ def moveaxis(a, source, destination):
 
 def rollaxis(a, axis: int, start: int = 0):
     """The array with one axis moved in front of the axis `start`."""
-    a = _array("rollaxis", a)
+    a = array_argument("rollaxis", a)
     axis = canonical_axis(axis, a.ndim)
     start = operator.index(start)
     if not -a.ndim <= start <= a.ndim:
@@ -151,14 +146,14 @@ def rollaxis(a, axis: int, start: int = 0):
 
 def expand_dims(a, axis):
     """The array with new axes of size 1 at the places `axis` (an int or several) of the result."""
-    a = _array("expand_dims", a)
+    a = array_argument("expand_dims", a)
     axes = (axis,) if isinstance(axis, (int, np.integer)) or np.ndim(axis) == 0 else tuple(axis)
     return lax.expand_dims(a, axes)
 
 
 def squeeze(a, axis=None):
     """The array without the axes `axis`, which must have size 1 (else ValueError); None: without all of size 1."""
-    a = _array("squeeze", a)
+    a = array_argument("squeeze", a)
     if axis is None:
         axis = [i for i, n in enumerate(a.shape) if n == 1]
     return lax.squeeze(a, (axis,) if np.ndim(axis) == 0 else tuple(axis))
@@ -166,19 +161,19 @@ def squeeze(a, axis=None):
 
 def broadcast_to(array, shape, *, out_sharding=None):
     """`array` repeated to `shape`, to which it must broadcast (else ValueError)."""
-    return broadcast_to_shape(_array("broadcast_to", array), canonical_shape(shape))
+    return broadcast_to_shape(array_argument("broadcast_to", array), canonical_shape(shape))
 
 
 def broadcast_arrays(*args) -> list:
     """The arguments, each repeated to the shape to which all of them broadcast."""
-    arrays = [_array("broadcast_arrays", x) for x in args]
+    arrays = [array_argument("broadcast_arrays", x) for x in args]
     common = broadcast_shapes(*[x.shape for x in arrays])
     return [broadcast_to_shape(x, common) for x in arrays]
 
 
 def _at_least(name: str, widen):
     def one(x):
-        x = _array(name, x)
+        x = array_argument(name, x)
         return widen(x)
 
     def fun(*arys):
@@ -198,7 +193,7 @@ atleast_3d = _at_least("atleast_3d", lambda x: x if x.ndim > 2 else lax.reshape(
 
 def flip(m, axis=None):
     """The array in reverse order along `axis` (an int or several; None: all)."""
-    m = _array("flip", m)
+    m = array_argument("flip", m)
     axes = canonical_axes(axis, m.ndim, "axis")
     return lax.rev(m, axes) if axes else m
 
@@ -214,7 +209,7 @@ def flipud(m):
 
 
 def _of_ndim(name, m, least):
-    m = _array(name, m)
+    m = array_argument(name, m)
     if m.ndim < least:
         raise ValueError(f"{name} takes an array of at least {least} dimension{'s' * (least > 1)}, got {m.aval}")
     return m
@@ -245,7 +240,7 @@ def roll(a, shift, axis=None):
 
     shift: an int or array, or as many as axes. axis: an int, or several; None: the array is flattened for it.
     """
-    a = _array("roll", a)
+    a = array_argument("roll", a)
     if axis is None:
         return lax.reshape(roll(lax.reshape(a, (a.size,)), shift, 0), a.shape)
     axes = (axis,) if np.ndim(axis) == 0 else tuple(axis)
@@ -315,7 +310,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
     repeats: a non-negative int, or an array of one count for each element. total_repeat_length: the size of the result along axis;
     needed where the counts are traced: what is beyond it is cut off, and the last element fills what is missing.
     """
-    a = _array("repeat", a)
+    a = array_argument("repeat", a)
     arraylike("repeat", a, repeats)
     if axis is None:
         a, axis = lax.reshape(a, (a.size,)), 0
@@ -340,7 +335,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 
 def tile(A, reps):
     """The array repeated reps[i] times along axis i; missing axes, of either, stand in front with 1."""
-    A = _array("tile", A)
+    A = array_argument("tile", A)
     reps = (operator.index(reps),) if np.ndim(reps) == 0 else tuple([operator.index(r) for r in reps])
     rank = max(A.ndim, len(reps))
     return _tile(A, (1,) * (rank - A.ndim) + A.shape, (1,) * (rank - len(reps)) + reps)
@@ -353,7 +348,7 @@ def _tile(A, shape, reps):
 
 def resize(a, new_shape):
     """An array of `new_shape` filled with the elements of `a` in row-major order, again and again; zeros if it has none."""
-    a, new_shape = _array("resize", a), canonical_shape(new_shape)
+    a, new_shape = array_argument("resize", a), canonical_shape(new_shape)
     n = math.prod(new_shape)
     if not a.size or not n:
         return lax.full(new_shape, 0, a.dtype)

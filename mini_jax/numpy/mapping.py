@@ -10,8 +10,8 @@ import numpy as np
 from mini_jax import lax
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis
-from mini_jax.numpy.manipulation import expand_dims, moveaxis
-from mini_jax.numpy.promotion import arraylike, as_array
+from mini_jax.numpy.manipulation import expand_dims
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array
 
 __all__ = ["vectorize", "apply_along_axis", "apply_over_axes"]
 
@@ -98,7 +98,7 @@ def _check_results(out, outputs, sizes) -> None:
 def apply_along_axis(func1d: Callable, axis: int, arr, *args, **kwargs):
     """func1d(vector, *args, **kwargs) for each vector along `axis`; what it returns stands in the place of that axis."""
     from mini_jax.transforms.vmap import vmap
-    arr = as_array(arraylike("apply_along_axis", arr)[0])
+    arr = array_argument("apply_along_axis", arr)
     axis = canonical_axis(axis, arr.ndim)
     fun = lambda vector: func1d(vector, *args, **kwargs)
     for i in range(1, arr.ndim - axis):
@@ -110,7 +110,7 @@ def apply_along_axis(func1d: Callable, axis: int, arr, *args, **kwargs):
 
 def apply_over_axes(func: Callable, a, axes: Sequence[int]):
     """func(a, axis) for each of `axes` in turn; a result that lacks the axis gets it back with size 1."""
-    a = as_array(arraylike("apply_over_axes", a)[0])
+    a = array_argument("apply_over_axes", a)
     for axis in axes:
         b = func(a, axis)
         if b.ndim == a.ndim:

@@ -7,10 +7,8 @@ other cases take the universal function's way of promotion and broadcasting.
 from __future__ import annotations
 
 import builtins
-import operator
 from typing import Callable
 
-import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes

@@ -1,7 +1,6 @@
 """Padding: pad, with all of NumPy's modes."""
 from __future__ import annotations
 
-import math
 import operator
 from typing import Callable
 
@@ -11,7 +10,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import Tracer
 from mini_jax.numpy.manipulation import broadcast_to
-from mini_jax.numpy.promotion import arraylike, as_array
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array
 from mini_jax.runtime.dispatch import library
 
 __all__ = ["pad"]
@@ -32,7 +31,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
     the edge element or at the edge; reflect_type='even' or 'odd'), 'wrap' (from the other side), or a function as numpy.pad takes it.
     Raises NotImplementedError for another mode, ValueError for another keyword or negative widths.
     """
-    array = as_array(arraylike("pad", array)[0])
+    array = array_argument("pad", array)
     if isinstance(pad_width, dict):
         pairs: list = [(0, 0)] * array.ndim
         for axis, width in pad_width.items():
@@ -101,7 +100,7 @@ def _pad_linear_ramp(array, end_values, widths):
         from mini_jax.numpy.creation import asarray
         end_values = asarray(end_values)
     dtype = array.dtype
-    ends = _pairs("end_values", lax.convert_element_type(as_array(arraylike("pad", end_values)[0]), dtype), array.ndim)
+    ends = _pairs("end_values", lax.convert_element_type(array_argument("pad", end_values), dtype), array.ndim)
     computed = dtypes.to_inexact(dtype)
     for axis, (before, after) in enumerate(widths):
         n = array.shape[axis]

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from typing import Sequence
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from mini_jax.core import dtypes
 from mini_jax.lax.dot import canonical_precision
 from mini_jax.lax.shapes import canonical_axes
 from mini_jax.numpy.manipulation import moveaxis, ravel
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_args, promote_dtypes
+from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_dtypes
 from mini_jax.numpy.ufuncs import conjugate, multiply, unsupported_out
 from mini_jax.runtime.dispatch import library
 

@@ -48,6 +48,11 @@ def as_array(x):
     return device_put(x)
 
 
+def array_argument(name: str, x):
+    """The argument as an array; TypeError naming the function if it is neither array nor number."""
+    return as_array(arraylike(name, x)[0])
+
+
 # --- dtypes --------------------------------------------------------------------------------------------------------------
 
 _limits = {d: (float(dtypes.finfo(d).min), float(dtypes.finfo(d).max)) for d in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)}

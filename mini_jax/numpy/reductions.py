@@ -11,7 +11,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axes, canonical_axis
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_operands, broadcast_to_shape, converted
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, broadcast_to_shape
 from mini_jax.numpy.ufuncs import as_bool, unsupported_out
 from mini_jax.runtime.dispatch import library
 
@@ -72,7 +72,7 @@ _MUL = (lambda dtype: dtype.type(1), lambda x, axes: lax.reduce_prod(x, axes), l
 
 def _fold(name, rule, a, axis, dtype, keepdims, initial, where, promote_integers):
     identity, reduce, combine = rule
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     axes = canonical_axes(axis, a.ndim, "axis")
     dtype = _summed_dtype(a.dtype, promote_integers) if dtype is None else dtype
     a = _masked(name, lax.convert_element_type(a, dtype), where, identity)
@@ -124,7 +124,7 @@ def _highest(dtype):
 
 
 def _extremum(name, reduce, combine, identity, a, axis, keepdims, initial, where):
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     axes = canonical_axes(axis, a.ndim, "axis")
     if initial is None:
         if where is not None:
@@ -178,7 +178,7 @@ def _ptp(a, axis, keepdims):
 
 
 def _arg(name, reduce, a, axis, keepdims):
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     if axis is None:
         rank, a, axis = a.ndim, lax.reshape(a, (a.size,)), 0
         kept = lambda out: lax.reshape(out, (1,) * rank) if keepdims else out
@@ -218,7 +218,7 @@ def argmin(a, axis: int | None = None, out=None, keepdims: bool | None = None):
 # --- logic ------------------------------------------------------------------------------------------------------------------------------
 
 def _logical(name, reduce, identity, a, axis, keepdims, where):
-    a = as_bool(as_array(arraylike(name, a)[0]))
+    a = as_bool(array_argument(name, a))
     axes = canonical_axes(axis, a.ndim, "axis")
     a = _masked(name, a, where, lambda dtype: np.bool_(identity))
     return _kept(reduce(a, axes) if axes else a, axes, keepdims)
@@ -253,7 +253,7 @@ def count_nonzero(a, axis=None, keepdims: bool = False):
 
 @library(static_argnames=("axis", "keepdims"))
 def _count_nonzero(a, axis, keepdims):
-    return _sum(as_bool(as_array(arraylike("count_nonzero", a)[0])), axis, None, keepdims, None, None, True)
+    return _sum(as_bool(array_argument("count_nonzero", a)), axis, None, keepdims, None, None, True)
 
 
 # --- means ---------------------------------------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def _mean_dtypes(dtype, given):
 
 @library(static_argnames=("axis", "dtype", "keepdims"))
 def _mean(a, axis, dtype, keepdims, where):
-    a = as_array(arraylike("mean", a)[0])
+    a = array_argument("mean", a)
     axes = canonical_axes(axis, a.ndim, "axis")
     computed, result = _mean_dtypes(a.dtype, dtype)
     x = lax.convert_element_type(a, computed)
@@ -300,7 +300,7 @@ def _square_modulus(x):
 
 
 def _variance(name, a, axis, dtype, ddof, keepdims, where, mean):
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     axes = canonical_axes(axis, a.ndim, "axis")
     computed, result = _mean_dtypes(a.dtype, dtype)
     if dtypes.is_complex(a.dtype) and not dtypes.is_complex(computed):
@@ -371,12 +371,12 @@ def average(a, axis=None, weights=None, returned: bool = False, keepdims: bool =
 
 @library(static_argnames=("axis", "keepdims"))
 def _average(a, axis, weights, keepdims):
-    a = as_array(arraylike("average", a)[0])
+    a = array_argument("average", a)
     if weights is None:
         value = _mean(a, axis, None, keepdims, None)
         count = a.size // math.prod(value.shape) if value.size else 0
         return value, lax.full(value.shape, count, value.dtype)
-    w = as_array(arraylike("average", weights)[0])
+    w = array_argument("average", weights)
     dtype = dtypes.to_inexact(dtypes.promote((a.dtype, a.weak_type), (w.dtype, w.weak_type))[0])
     a, w = lax.convert_element_type(a, dtype), lax.convert_element_type(w, dtype)
     if a.shape != w.shape:
@@ -394,7 +394,7 @@ def _average(a, axis, weights, keepdims):
 # --- cumulative ----------------------------------------------------------------------------------------------------------------------------
 
 def _cumulative(name, scan, a, axis, dtype):
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     if axis is None:
         a, axis = lax.reshape(a, (a.size,)), 0
     axis = canonical_axis(axis, a.ndim)
@@ -429,7 +429,7 @@ def cumprod(a, axis: int | None = None, dtype=None, out=None):
 
 
 def _array_api_cumulative(name, scan, start, x, axis, dtype, include_initial):
-    x = as_array(arraylike(name, x)[0])
+    x = array_argument(name, x)
     if not x.ndim:
         raise ValueError(f"{name} takes an array of at least one dimension")
     if axis is None:
@@ -459,7 +459,7 @@ def cumulative_prod(x, /, *, axis: int | None = None, dtype=None, include_initia
 
 def _nan_mask(name, a):
     """(array, where it is NaN), None for dtypes that have none."""
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     return a, lax.ne(a, a) if dtypes.is_inexact(a.dtype) else None
 
 

@@ -10,7 +10,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax.shapes import canonical_axis
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_operands, broadcast_shapes, broadcast_to_shape, promote_dtypes
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, broadcast_shapes, broadcast_to_shape, promote_dtypes
 from mini_jax.numpy.ufuncs import as_bool, unsupported_out, where
 from mini_jax.runtime.dispatch import library
 
@@ -46,7 +46,7 @@ def piecewise(x, condlist, funclist: Sequence, *args, **kw):
     x: an array. condlist: one condition, a sequence of them or an array of rows. funclist: functions, or numbers.
     Raises ValueError unless there are as many functions as conditions, or one more.
     """
-    x = as_array(arraylike("piecewise", x)[0])
+    x = array_argument("piecewise", x)
     if isinstance(condlist, (list, tuple)) and condlist and not (np.ndim(condlist[0]) == 0 and x.ndim):
         conditions = list(condlist)
     elif np.ndim(condlist) == x.ndim:
@@ -74,7 +74,7 @@ def choose(a, choices, out=None, mode: str = "raise"):
     or 'clip' for numbers out of bounds.
     """
     unsupported_out("choose", out)
-    a = as_array(arraylike("choose", a)[0])
+    a = array_argument("choose", a)
     if not dtypes.is_integer(a.dtype) and not dtypes.is_bool(a.dtype):
         raise ValueError(f"choose takes integers, got {a.aval}")
     if not isinstance(choices, (list, tuple)):

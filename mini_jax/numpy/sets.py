@@ -12,12 +12,11 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.indexing import take
 from mini_jax.numpy.joining import concatenate
 from mini_jax.numpy.manipulation import moveaxis
-from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, promote_dtypes
 from mini_jax.numpy.sorting import concrete, flatnonzero, searchsorted
 from mini_jax.runtime.dispatch import library
 
@@ -75,7 +74,7 @@ def unique(ar, return_index: bool = False, return_inverse: bool = False, return_
     size: how many to return, needed where `ar` is traced; missing ones are `fill_value`, or the first. Raises ConcretizationTypeError
     for a traced array without size.
     """
-    ar = as_array(arraylike("unique", ar)[0])
+    ar = array_argument("unique", ar)
     shape = ar.shape
     if axis is None:
         rows, cell = lax.reshape(ar, (ar.size, 1)), ()

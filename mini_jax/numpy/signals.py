@@ -3,19 +3,17 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Sequence
 
 import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axes, canonical_axis
 from mini_jax.numpy.creation import asarray
 from mini_jax.numpy.indexing import take
 from mini_jax.numpy.joining import concatenate
 from mini_jax.numpy.manipulation import broadcast_to
-from mini_jax.numpy.promotion import arraylike, as_array, promote_args_inexact, promote_dtypes, promote_dtypes_inexact
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, promote_dtypes, promote_dtypes_inexact
 from mini_jax.numpy.sorting import searchsorted
 from mini_jax.numpy.ufuncs import conjugate, remainder
 from mini_jax.runtime.dispatch import library
@@ -28,7 +26,7 @@ __all__ = ["diff", "ediff1d", "gradient", "trapezoid", "interp", "unwrap", "conv
 
 def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     """The n-th differences a[i + 1] - a[i] along `axis`, of booleans the exclusive or. prepend, append: values to put in front and behind before."""
-    a = as_array(arraylike("diff", a)[0])
+    a = array_argument("diff", a)
     n = operator.index(n)
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n}")
@@ -37,7 +35,7 @@ def diff(a, n: int = 1, axis: int = -1, prepend=None, append=None):
     axis = canonical_axis(axis, a.ndim)
 
     def end(value):
-        value = as_array(arraylike("diff", value)[0])
+        value = array_argument("diff", value)
         return [broadcast_to(value, (*a.shape[:axis], 1, *a.shape[axis + 1:])) if not value.ndim else value]
     parts = [*([] if prepend is None else end(prepend)), a, *([] if append is None else end(append))]
     return _diff(concatenate(parts, axis) if len(parts) > 1 else a, n, axis)
@@ -54,9 +52,9 @@ def _diff(a, n, axis):
 
 def ediff1d(ary, to_end=None, to_begin=None):
     """The differences of the elements of the flattened array, with to_begin in front and to_end behind."""
-    ary = as_array(arraylike("ediff1d", ary)[0])
+    ary = array_argument("ediff1d", ary)
     out = diff(lax.reshape(ary, (ary.size,)))
-    ends = [None if end is None else lax.convert_element_type(as_array(arraylike("ediff1d", end)[0]), out.dtype) for end in (to_begin, to_end)]
+    ends = [None if end is None else lax.convert_element_type(array_argument("ediff1d", end), out.dtype) for end in (to_begin, to_end)]
     ends = [[] if end is None else [lax.reshape(end, (end.size,))] for end in ends]
     return concatenate([*ends[0], out, *ends[1]]) if ends[0] or ends[1] else out
 
@@ -203,28 +201,42 @@ def unwrap(p, discont=None, axis: int = -1, period=2 * math.pi):
 
 # --- convolution -------------------------------------------------------------------------------------------------------------------------
 
-def _sliding(name: str, a, v, mode: str, flip: bool, precision, preferred):
+def _sliding(name: str, a, v, mode: str, flip: bool, preferred):
+    """Σ_j kernel[j] a[i + j] of the longer operand and the shorter, the kernel: one multiple of `a`, moved, after the other is added."""
     a, v = map(as_array, promote_dtypes(*arraylike(name, a, v)))
     if a.ndim != 1 or v.ndim != 1:
         raise ValueError(f"{name}() only support 1-dimensional inputs, got {a.aval} and {v.aval}")
     if not a.size or not v.size:
         raise ValueError(f"{name}: inputs cannot be empty, got {a.aval} and {v.aval}")
+    if mode not in ("full", "same", "valid"):
+        raise ValueError(f"{name}: mode must be one of 'full', 'same' and 'valid', got {mode!r}")
+    if dtypes.is_bool(a.dtype):
+        raise TypeError(f"{name} takes numbers, got {a.aval}")
+    if preferred is not None:
+        a, v = [lax.convert_element_type(x, dtypes.requested(preferred, name)) for x in (a, v)]
     swapped = a.shape[0] < v.shape[0]
     if swapped:
         a, v = v, a
-    n, m = a.shape[0], v.shape[0]
+    m, dtype = v.shape[0], a.dtype
     kernel = lax.rev(v, (0,)) if flip else v
-    if mode not in ("full", "same", "valid"):
-        raise ValueError("mode must be one of ['full', 'same', 'valid']")
-    pad = {"full": (m - 1, m - 1), "valid": (0, 0), "same": (m // 2, m - m // 2 - 1)}[mode]
-    preferred = None if preferred is None else dtypes.requested(preferred, name)
-    dtype = a.dtype if preferred is None else preferred
-    if dtypes.is_bool(a.dtype):
-        raise TypeError(f"{name} takes numbers, got {a.aval}")
-    out = lax.conv_general_dilated(lax.reshape(a, (1, 1, n)), lax.reshape(kernel, (1, 1, m)), (1,), (pad,), precision=precision,
-                                   preferred_element_type=dtype)
-    out = lax.reshape(out, (out.shape[-1],))
-    return out, swapped
+    before, after = {"full": (m - 1, m - 1), "valid": (0, 0), "same": (m // 2, m - m // 2 - 1)}[mode]
+    narrow = dtypes.is_floating(dtype) and dtypes.itemsize_bits(dtype) <= 16
+    if narrow:
+        a, kernel = [lax.convert_element_type(x, np.float32) for x in (a, kernel)]
+    padded = lax.pad(a, a.dtype.type(0), [(before, after, 0)])
+    n = padded.shape[0] - m + 1
+
+    def add(total, item):
+        place, factor = item
+        return total + factor * lax.dynamic_slice_in_dim(padded, place, n), None
+    start = lax.full((n,), 0, a.dtype)
+    if m <= 16:
+        out = start
+        for j in range(m):
+            out = out + lax.index_in_dim(kernel, j, keepdims=False) * lax.slice_in_dim(padded, j, j + n)
+    else:
+        out = lax.scan(add, start, (lax.iota(np.dtype(np.int32), m), kernel))[0]
+    return lax.convert_element_type(out, dtype) if narrow else out, swapped
 
 
 @library(static_argnames=("mode", "precision", "preferred_element_type"))
@@ -232,14 +244,15 @@ def convolve(a, v, mode: str = "full", *, precision=None, preferred_element_type
     """The convolution Σ_j a[j] v[i - j] of two vectors.
 
     mode: 'full' (all places where they overlap), 'same' (as many as the longer has, from the middle), 'valid' (where they overlap fully).
+    preferred_element_type: the dtype to compute in. precision is accepted and of no effect: sums are as precise as the dtype.
     """
-    return _sliding("convolve", a, v, mode, True, precision, preferred_element_type)[0]
+    return _sliding("convolve", a, v, mode, True, preferred_element_type)[0]
 
 
 @library(static_argnames=("mode", "precision", "preferred_element_type"))
 def correlate(a, v, mode: str = "valid", *, precision=None, preferred_element_type=None):
     """The correlation Σ_j a[i + j] conj(v[j]) of two vectors; modes as for `convolve`."""
-    out, swapped = _sliding("correlate", a, conjugate(v), mode, False, precision, preferred_element_type)
+    out, swapped = _sliding("correlate", a, conjugate(v), mode, False, preferred_element_type)
     return lax.rev(out, (0,)) if swapped else out
 
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Sequence
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from mini_jax.core import dtypes, errors
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.joining import stack
-from mini_jax.numpy.promotion import arraylike, as_array, converted, promote_dtypes
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, promote_dtypes
 from mini_jax.numpy.ufuncs import as_bool
 from mini_jax.runtime.dispatch import library
 
@@ -36,7 +35,7 @@ def concrete(name: str, what: str, x):
 def _sortable(name, a, axis, kind, order):
     if kind is not None and order is not None or order is not None:
         raise ValueError(f"{name}: the argument `order` is for structured arrays, which do not exist here")
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     return (lax.reshape(a, (a.size,)), 0) if axis is None else (a, operator.index(axis))
 
 
@@ -74,7 +73,7 @@ def _argsort(a, axis, stable, descending, dtype):
 
 def sort_complex(a):
     """The array sorted along its last axis, as complex numbers."""
-    a = as_array(arraylike("sort_complex", a)[0])
+    a = array_argument("sort_complex", a)
     return lax.convert_element_type(sort(a, 0 if a.ndim == 1 else -1), dtypes.to_complex(a.dtype))
 
 
@@ -101,7 +100,7 @@ def _lexsort(keys, axis):
 
 
 def _partitioned(name, a, kth, axis):
-    a = as_array(arraylike(name, a)[0])
+    a = array_argument(name, a)
     if dtypes.is_complex(a.dtype):
         raise NotImplementedError(f"{name} takes real arrays, got {a.aval}")
     axis = canonical_axis(axis, a.ndim)
@@ -231,7 +230,7 @@ def nonzero(a, *, size: int | None = None, fill_value=None) -> tuple:
     size: how many to return; needed where the array is traced. Superfluous ones are cut off, missing ones are `fill_value`: a number
     or one for each axis, default 0. Raises ConcretizationTypeError for a traced array without size.
     """
-    a = as_array(arraylike("nonzero", a)[0])
+    a = array_argument("nonzero", a)
     if not a.ndim:
         a = lax.reshape(a, (1,))
     if size is None:
@@ -265,7 +264,7 @@ def _nonzero(a, fills, size):
 
 def argwhere(a, *, size: int | None = None, fill_value=None):
     """The indices of the elements that are not zero as rows of a matrix; arguments as for `nonzero`."""
-    a = as_array(arraylike("argwhere", a)[0])
+    a = array_argument("argwhere", a)
     if not a.ndim:
         found = nonzero(a, size=size, fill_value=fill_value)[0]
         return lax.reshape(found, (found.size, 1))[:, :0]
@@ -274,7 +273,7 @@ def argwhere(a, *, size: int | None = None, fill_value=None):
 
 def flatnonzero(a, *, size: int | None = None, fill_value=None):
     """The indices of the elements that are not zero in the flattened array; arguments as for `nonzero`."""
-    a = as_array(arraylike("flatnonzero", a)[0])
+    a = array_argument("flatnonzero", a)
     return nonzero(lax.reshape(a, (a.size,)), size=size, fill_value=fill_value)[0]
 
 
@@ -284,7 +283,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
     minlength: the least size of the result. length: its size, needed where x is traced; what is greater is not counted, negative
     integers count as 0. Raises TypeError for other dtypes, ValueError for other ranks and for negative integers in a known x.
     """
-    x = as_array(arraylike("bincount", x)[0])
+    x = array_argument("bincount", x)
     if dtypes.is_bool(x.dtype):
         x = lax.convert_element_type(x, np.int32)
     if not dtypes.is_integer(x.dtype):
@@ -300,7 +299,7 @@ def bincount(x, weights=None, minlength: int = 0, *, length: int | None = None, 
     else:
         length = operator.index(length)
     if weights is not None:
-        weights = as_array(arraylike("bincount", weights)[0])
+        weights = array_argument("bincount", weights)
         if weights.shape != x.shape:
             raise ValueError(f"shape of weights must match shape of x, got {weights.shape} and {x.shape}")
     return _bincount(x, weights, length)

@@ -3,21 +3,18 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Sequence
 
 import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
-from mini_jax.lax.shapes import canonical_axes, canonical_axis
+from mini_jax.lax.shapes import canonical_axes
 from mini_jax.numpy.creation import linspace
-from mini_jax.numpy.indexing import take
-from mini_jax.numpy.manipulation import moveaxis
 from mini_jax.numpy.products import matmul
-from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_args_inexact, promote_dtypes, promote_dtypes_inexact
-from mini_jax.numpy.reductions import _average, _mean, static_axis
-from mini_jax.numpy.sorting import argsort, searchsorted
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array, broadcast_to_shape, promote_args_inexact, promote_dtypes, promote_dtypes_inexact
+from mini_jax.numpy.reductions import _average, static_axis
+from mini_jax.numpy.sorting import searchsorted
 from mini_jax.numpy.ufuncs import conjugate, unsupported_out
 from mini_jax.runtime.dispatch import library
 
@@ -69,7 +66,7 @@ def _quantile_of(name, a, q, axis, keepdims, method, skip_nan, weights):
 
 
 def _weights_like(name, weights, a, axes):
-    w = as_array(arraylike(name, weights)[0])
+    w = array_argument(name, weights)
     if w.shape == a.shape:
         return w
     if w.shape != tuple([a.shape[i] for i in axes]):
@@ -341,7 +338,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density: bool | None 
 
     bins: a number for all axes, or for each axis a number or a vector of edges. range: for each axis (low, high) or None.
     """
-    sample = _columns(sample) if isinstance(sample, (list, tuple)) else as_array(arraylike("histogramdd", sample)[0])
+    sample = _columns(sample) if isinstance(sample, (list, tuple)) else array_argument("histogramdd", sample)
     if sample.ndim != 2:
         raise ValueError(f"histogramdd takes a matrix of points, got {sample.aval}")
     n, d = sample.shape

@@ -16,7 +16,7 @@ from mini_jax.numpy import reductions, ufuncs
 from mini_jax.numpy.creation import asarray
 from mini_jax.numpy.manipulation import broadcast_to, moveaxis, ravel
 from mini_jax.numpy.mapping import vectorize
-from mini_jax.numpy.promotion import arraylike, as_array
+from mini_jax.numpy.promotion import array_argument, arraylike, as_array
 from mini_jax.numpy.ufuncs import as_bool, unsupported_out
 
 __all__ = ["ufunc", "frompyfunc"]
@@ -65,7 +65,7 @@ class ufunc:
             if known in (reductions.max, reductions.min):
                 return known(a if dtype is None else asarray(a, dtype), axis, None, keepdims, initial, where)
             return known(a, axis, dtype, None, keepdims, initial, where)
-        a = as_array(arraylike(f"{self.__name__}.reduce", a)[0])
+        a = array_argument(f"{self.__name__}.reduce", a)
         if dtype is not None:
             a = lax.convert_element_type(a, dtype)
         axes = reductions.canonical_axes(axis, a.ndim, "axis")
@@ -102,7 +102,7 @@ class ufunc:
         axis = operator.index(axis)
         if self.__name__ in _SCANS:
             return _SCANS[self.__name__](a, axis, dtype)
-        a = as_array(arraylike(f"{self.__name__}.accumulate", a)[0])
+        a = array_argument(f"{self.__name__}.accumulate", a)
         if dtype is not None:
             a = lax.convert_element_type(a, dtype)
         if not a.ndim:
@@ -126,7 +126,7 @@ class ufunc:
         """
         if inplace:
             raise NotImplementedError(f"{self.__name__}.at: arrays are immutable, so it cannot work in place; pass inplace=False and use the result")
-        a = as_array(arraylike(f"{self.__name__}.at", a)[0])
+        a = array_argument(f"{self.__name__}.at", a)
         if b is None:
             self._needs("at without a second operand", 1)
             return a.at[indices].set(lax.convert_element_type(self._call(a[indices]), a.dtype))
@@ -135,7 +135,7 @@ class ufunc:
         if update is not None and update != "power":
             return getattr(a.at[indices], update)(b)
         places = lax.reshape(lax.iota(np.dtype(np.int32), a.size), a.shape)[indices]
-        values = ravel(broadcast_to(as_array(arraylike(f"{self.__name__}.at", b)[0]), places.shape))
+        values = ravel(broadcast_to(array_argument(f"{self.__name__}.at", b), places.shape))
 
         def step(flat, pair):
             place, value = pair
@@ -146,11 +146,11 @@ class ufunc:
         """The reductions of a[indices[i]:indices[i + 1]] along `axis`, of the last to the end; where that is empty, a[indices[i]]."""
         self._needs("reduceat")
         unsupported_out(f"{self.__name__}.reduceat", out)
-        a = as_array(arraylike(f"{self.__name__}.reduceat", a)[0])
+        a = array_argument(f"{self.__name__}.reduceat", a)
         if dtype is not None:
             a = lax.convert_element_type(a, dtype)
         axis = canonical_axis(axis, a.ndim)
-        starts = as_array(arraylike(f"{self.__name__}.reduceat", indices)[0])
+        starts = array_argument(f"{self.__name__}.reduceat", indices)
         if starts.ndim != 1:
             raise ValueError(f"{self.__name__}.reduceat: indices must be a vector, got {starts.aval}")
         rows = moveaxis(a, axis, 0)
