@@ -110,6 +110,12 @@ def test_a_value_that_is_not_used_has_a_zero_gradient():
     close(g, np.zeros(3))
 
 
+def test_derivatives_are_arrays_even_of_constant_slope():
+    f = lambda x: x * 2.0
+    for result in (jax.grad(f)(0.5), jax.jvp(f, (0.5,), (1.0,))[1], jax.vjp(f, 0.5)[1](1.0)[0], jax.linearize(f, 0.5)[1](1.0), jax.grad(lambda x: x)(0.5)):
+        assert isinstance(result, jax.Array) and result.dtype == np.float32
+
+
 def test_stop_gradient():
     close(jax.grad(lambda x: jnp.sum(lax.stop_gradient(x) * x))(X), X)
 

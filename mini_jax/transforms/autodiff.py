@@ -84,13 +84,14 @@ def _check_callable(fun, transformation: str):
 
 
 def instantiate(value):
-    """A Zero as an array of zeros; float0 for the tangents of integers. Anything else as it is."""
-    if type(value) is not Zero:
+    """A Zero as an array of zeros (float0 for the tangents of integers), a number as an array. Arrays as they are."""
+    if type(value) is Zero:
+        if value.aval.dtype == dtypes.float0:
+            return np.zeros(value.aval.shape, dtypes.float0)
+        return shapes.broadcast_in_dim(np.zeros((), value.aval.dtype)[()], value.aval.shape, ())
+    if hasattr(value, "aval") or isinstance(value, np.ndarray) and value.dtype == dtypes.float0:
         return value
-    if value.aval.dtype == dtypes.float0:
-        return np.zeros(value.aval.shape, dtypes.float0)
-    zero = np.zeros((), value.aval.dtype)[()]
-    return shapes.broadcast_in_dim(zero, value.aval.shape, ())
+    return shapes.broadcast_in_dim(value, typeof(value).shape, tuple(range(typeof(value).ndim)))
 
 
 def _as_tangent(value, type_, what: Callable[[], str]):
