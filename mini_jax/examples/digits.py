@@ -102,7 +102,7 @@ def train(key, digits, devices, steps, report):
     for i in range(steps):
         state, value = step(state, images, labels)            # nothing is gathered: state stays where it is
         losses.append(value)
-        if report and (i % 50 == 49 or i in (0, steps - 1)):
+        if report and (i % 25 == 24 or i in (0, steps - 1)):
             print(f"  step {i + 1:4}  loss {value[0]:.4f}  held-out accuracy {accuracy(one(state[1]), *held_out):6.1%}"
                   f"  {time.perf_counter() - began:5.1f} s", flush=True)
     params, losses = jax.device_get((one(state[1]), losses))
