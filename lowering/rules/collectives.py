@@ -3,10 +3,10 @@ from typing import Sequence
 
 from lowering.emit import lowers
 from lowering.replicas import Replicas
+from lowering.rules.slicing import whole_bytes
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives
-from mini_jax.lax.shapes import convert_element_type
 
 
 def _groups_text(groups: Sequence[Sequence[int]]) -> str:
@@ -22,11 +22,6 @@ def _region(operation: str, dtype) -> str:
             f"      stablehlo.return %both : {scalar}\n    }})")
 
 
-def _wide(dtype):
-    """What a reduction computes in: XLA has none for two bits."""
-    return {"int2": dtypes.int8, "uint2": dtypes.uint8}.get(dtype.name, dtype)
-
-
 @lowers(collectives.psum_p, collectives.pmax_p, collectives.pmin_p)
 def _all_reduce(e, eqn, *operands):
     """One all_reduce for all operands of a dtype."""
@@ -36,7 +31,7 @@ def _all_reduce(e, eqn, *operands):
     operation = {collectives.psum_p: "add", collectives.pmax_p: "maximum", collectives.pmin_p: "minimum"}[eqn.primitive]
     out: list = [None] * len(operands)
     for dtype in dict.fromkeys(t.dtype for t in eqn.in_types):
-        wide, places = _wide(dtype), [i for i, t in enumerate(eqn.in_types) if t.dtype == dtype]
+        wide, places = whole_bytes(dtype), [i for i, t in enumerate(eqn.in_types) if t.dtype == dtype]
         types = [eqn.in_types[i].update(dtype=wide) for i in places]
         kinds = ", ".join([t.mlir for t in types])
         inputs = [e.convert(operands[i], eqn.in_types[i], wide) for i in places]
@@ -47,47 +42,29 @@ def _all_reduce(e, eqn, *operands):
     return out
 
 
-def _collective(e, eqn, operation: str, attributes: str, region: str, x: str) -> str:
-    """A collective of one operand; none where each group has one member."""
-    groups = e.axes.groups(eqn.params["axes"], eqn.params["groups"])
-    if len(groups) == e.axes.count:
-        return x
-    return e.emit(f'"stablehlo.{operation}"({x}) <{{{attributes}, {_groups_text(groups)}}}> {region}: ({eqn.invars[0].aval.mlir}) -> {eqn.outvars[0].aval.mlir}')
+def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: str, x: str, have, shape: tuple, index_groups=None, reduction: str = "") -> str:
+    """A collective over named axes of an operand of type `have`, with a result of `shape`; none where each group has one member.
 
-
-def all_gather(e, axes: Replicas, names: Sequence, x: str, have, dimension: int, index_groups=None) -> str:
-    """The operands, of type `have`, of the replicas along named axes, concatenated."""
-    groups = axes.groups(names, index_groups)
+    In whole bytes: XLA's CPU backend has no reductions of two bits, and gathers what shares a byte wrongly.
+    """
+    groups, wide = axes.groups(names, index_groups), whole_bytes(have.dtype)
     if len(groups) == axes.count:
         return x
-    shape = (*have.shape[:dimension], have.shape[dimension] * len(groups[0]), *have.shape[dimension + 1:])
-    return e.emit(f'"stablehlo.all_gather"({x}) <{{all_gather_dim = {dimension} : i64, {_groups_text(groups)}}}> : '
-                  f'({have.mlir}) -> {have.update(shape=shape).mlir}')
+    ins, out = have.update(dtype=wide), have.update(dtype=wide, shape=shape)
+    region = f" {_region(reduction, wide)}" if reduction else ""
+    result = e.emit(f'"stablehlo.{operation}"({e.convert(x, have, wide)}) <{{{attributes}, {_groups_text(groups)}}}>{region} : ({ins.mlir}) -> {out.mlir}')
+    return e.convert(result, out, have.dtype)
 
 
-@lowers(collectives.all_gather_p)
-def _all_gather(e, eqn, x):
-    params = eqn.params
-    return all_gather(e, e.axes, params["axes"], x, eqn.invars[0].aval, params["dimension"], params["groups"])
-
-
-@lowers(collectives.psum_scatter_p)
-def _reduce_scatter(e, eqn, x):
-    dtype = eqn.invars[0].aval.dtype
-    if _wide(dtype) != dtype:
-        return e.via(lambda x: [_narrowed(x, eqn)], eqn.in_types, [x])[0]
-    return _collective(e, eqn, "reduce_scatter", f"scatter_dimension = {eqn.params['dimension']} : i64", _region("add", dtype) + " ", x)
-
-
-def _narrowed(x, eqn):
-    return convert_element_type(collectives.psum_scatter_p.bind(convert_element_type(x, _wide(x.dtype)), **eqn.params), x.dtype)
-
-
-@lowers(collectives.all_to_all_p)
-def _all_to_all(e, eqn, x):
-    d = eqn.params["dimension"]
-    return _collective(e, eqn, "all_to_all", f"concat_dimension = {d} : i64, split_count = {eqn.invars[0].aval.shape[d]} : i64, "
-                       f"split_dimension = {d} : i64", "", x)
+@lowers(collectives.all_gather_p, collectives.psum_scatter_p, collectives.all_to_all_p)
+def _move(e, eqn, x):
+    params, have, shape, d = eqn.params, eqn.invars[0].aval, eqn.outvars[0].aval.shape, eqn.params["dimension"]
+    operation, attributes, reduction = {
+        collectives.all_gather_p: ("all_gather", f"all_gather_dim = {d} : i64", ""),
+        collectives.psum_scatter_p: ("reduce_scatter", f"scatter_dimension = {d} : i64", "add"),
+        collectives.all_to_all_p: ("all_to_all", f"concat_dimension = {d} : i64, split_count = {have.shape[d]} : i64, split_dimension = {d} : i64", ""),
+    }[eqn.primitive]
+    return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, params["groups"], reduction)
 
 
 @lowers(collectives.ppermute_p)
@@ -96,7 +73,10 @@ def _collective_permute(e, eqn, x):
     pairs = [[group[source], group[destination]] for group in groups for source, destination in eqn.params["perm"]]
     if not pairs:
         return e.constant(0, aval)
-    return e.emit(f'"stablehlo.collective_permute"({x}) <{{source_target_pairs = dense<{pairs}> : tensor<{len(pairs)}x2xi64>}}> : ({aval.mlir}) -> {aval.mlir}')
+    kind = aval.update(dtype=whole_bytes(aval.dtype))
+    result = e.emit(f'"stablehlo.collective_permute"({e.convert(x, aval, kind.dtype)}) <{{source_target_pairs = dense<{pairs}> : '
+                    f'tensor<{len(pairs)}x2xi64>}}> : ({kind.mlir}) -> {kind.mlir}')
+    return e.convert(result, kind, aval.dtype)
 
 
 def replica_index(e, axes: Replicas, name) -> str:

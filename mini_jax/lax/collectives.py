@@ -71,8 +71,7 @@ def _positional(axis_name) -> tuple[tuple, tuple[int, ...]]:
     return tuple([name for name in names if name not in dims]), dims
 
 
-def _shown(name: str, x, params: dict) -> str:
-    axes = params["axes"]
+def _shown(name: str, x, axes: tuple) -> str:
     return f"lax.{name}({x}, {axes[0] if len(axes) == 1 else axes!r})"
 
 
@@ -152,10 +151,13 @@ def _reduction(name: str, reduce: Callable, repeat: Callable, accepts: Callable[
     primitive = Primitive(name, multiple_results=True,
                           facts={"family": "collectives", "named_axes": True, "axes": lambda params: params["axes"]})
 
-    def types(*types, axes, groups):
+    def check(types, axes):
         for t in types:
             if not accepts(t.dtype):
-                raise TypeError(f"{_shown(name, t, {'axes': axes})}: there is no {name[1:]} of values of dtype {t.dtype}")
+                raise TypeError(f"{_shown(name, t, axes)}: there is no {name[1:]} of values of dtype {t.dtype}")
+
+    def types(*types, axes, groups):
+        check(types, axes)
         return [t.update(varying=_without(t.varying, axes, groups)) for t in types]
 
     def batch(axis, args, dims, *, axes, groups):
@@ -167,7 +169,7 @@ def _reduction(name: str, reduce: Callable, repeat: Callable, accepts: Callable[
         rest = tuple([a for a in axes if a != axis.name])
         return primitive.bind(*args, axes=rest, groups=None) if rest else args, [None] * len(args)
 
-    primitive.type_rule, primitive.batch = types, batch
+    primitive.type_rule, primitive.batch, primitive.facts["check"] = types, batch, check
     return primitive
 
 
@@ -218,6 +220,7 @@ def _reduced(primitive: Primitive, x, axis_name, axis_index_groups, reduce: Call
         leaves = [reduce(leaf, shapes.canonical_axes(dims, typeof(leaf).ndim)) for leaf in leaves]
     if names:
         names, _, groups, size = _scope(names, axis_index_groups, equal=False)
+        primitive.facts["check"]([typeof(leaf) for leaf in leaves], names)
         own = [_is_shared(leaf) and size > 0 for leaf in leaves]
         sent = [leaf for leaf, alone in zip(leaves, own) if not alone]
         received = iter(primitive.bind(*sent, axes=names, groups=groups) if sent else ())
@@ -293,12 +296,17 @@ def _all_gather_type(x, *, axes, sizes, dimension, groups):
 
 
 def _psum_scatter_type(x, *, axes, sizes, dimension, groups):
-    size, n = x.shape[dimension], _group_size(sizes, groups)
+    n = _group_size(sizes, groups)
+    _check_scatter(x, axes, dimension, n, True)
+    return x.update(shape=_resized(x, dimension, x.shape[dimension] // n), varying=x.varying | frozenset(axes))
+
+
+def _check_scatter(x, axes: tuple, dimension: int, n: int, tiled: bool) -> None:
     if not dtypes.is_numeric(x.dtype):
-        raise TypeError(f"{_shown('psum_scatter', x, {'axes': axes})}: there is no sum of values of dtype {x.dtype}")
-    if size % n:
-        raise ValueError(f"{_shown('psum_scatter', x, {'axes': axes})}: dimension {dimension} of size {size} can't be cut into {n} equal parts")
-    return x.update(shape=_resized(x, dimension, size // n), varying=x.varying | frozenset(axes))
+        raise TypeError(f"{_shown('psum_scatter', x, axes)}: there is no sum of values of dtype {x.dtype}")
+    if x.shape[dimension] % n or not tiled and x.shape[dimension] != n:
+        raise ValueError(f"{_shown('psum_scatter', x, axes)}: dimension {dimension} of size {x.shape[dimension]} is to be dealt out to {n}: "
+                         + ("its size must be a multiple of that" if tiled else "its size must be that; tiled=True takes multiples of it"))
 
 
 def _all_to_all_type(x, *, axes, sizes, dimension, groups):
@@ -393,9 +401,7 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups:
     def scatter(leaf):
         leaf = _count_booleans(leaf)
         d = shapes.canonical_axis(scatter_dimension, typeof(leaf).ndim)
-        if not tiled and typeof(leaf).shape[d] != n:
-            raise ValueError(f"lax.psum_scatter({typeof(leaf)}, {axis_name!r}): dimension {d} must have the size of the axis or group, {n}; "
-                             "tiled=True takes multiples of it")
+        _check_scatter(typeof(leaf), names, d, n, tiled)
         out = psum_scatter_p.bind(leaf, axes=names, sizes=sizes, dimension=d, groups=groups)
         return out if tiled else shapes.squeeze(out, (d,))
     return tree_map(scatter, x)

@@ -16,7 +16,8 @@ from lowering.emit import lowers
 from lowering.grids import spread
 from lowering.program import Lowered, lower
 from lowering.replicas import Replicas, demand
-from lowering.rules.collectives import all_gather, replica_index
+from lowering.rules.collectives import collective, replica_index
+from lowering.rules.slicing import whole_bytes
 from mini_jax.core import config, dtypes
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
@@ -223,22 +224,25 @@ def _lower_inside(e, eqn, *operands):
     parts = [operand if d is None else _take(e, inner, name, operand, whole, part, d)
              for operand, whole, part, d in zip(operands, eqn.in_types, jaxpr.in_types, params["in_dims"])]
     outs = e.call(jaxpr, parts, params["name"], inner)
-    return [out if d is None else all_gather(e, inner, (name,), e.reshape(out, part, _cut(whole, d)), part.update(shape=_cut(whole, d)), d)
+    return [out if d is None else _gather(e, inner, name, out, part, whole, d)
             for out, part, whole, d in zip(outs, jaxpr.out_types, eqn.out_types, params["out_dims"])]
 
 
-def _cut(whole, d: int) -> tuple:
-    """The shape of a part that keeps the dimension along which it was cut."""
-    return (*whole.shape[:d], 1, *whole.shape[d + 1:])
-
-
 def _take(e, axes: Replicas, name, operand: str, whole, part, d: int) -> str:
+    """The replica's own part of a value."""
     index, zero = replica_index(e, axes, name), e.constant(0, array_type((), dtypes.uint32))
     starts = ", ".join([index if i == d else zero for i in range(whole.ndim)])
-    cut = whole.update(shape=_cut(whole, d))
-    piece = e.emit(f"stablehlo.dynamic_slice {operand}, {starts}, sizes = {list(cut.shape)} : "
-                   f"({', '.join([whole.mlir, *['tensor<ui32>'] * whole.ndim])}) -> {cut.mlir}")
-    return e.reshape(piece, cut, part.shape)
+    whole = whole.update(dtype=whole_bytes(whole.dtype))
+    piece = whole.update(shape=(*whole.shape[:d], 1, *whole.shape[d + 1:]))
+    found = e.emit(f"stablehlo.dynamic_slice {e.convert(operand, part.update(shape=whole.shape), whole.dtype)}, {starts}, sizes = {list(piece.shape)} : "
+                   f"({', '.join([whole.mlir, *['tensor<ui32>'] * whole.ndim])}) -> {piece.mlir}")
+    return e.reshape(e.convert(found, piece, part.dtype), piece.update(dtype=part.dtype), part.shape)
+
+
+def _gather(e, axes: Replicas, name, own: str, part, whole, d: int) -> str:
+    """The parts of all replicas along the axis, put together."""
+    piece = part.update(shape=(*whole.shape[:d], 1, *whole.shape[d + 1:]))
+    return collective(e, axes, (name,), "all_gather", f"all_gather_dim = {d} : i64", e.reshape(own, part, piece.shape), piece, whole.shape)
 
 
 # --- at the top level: parts on their devices ----------------------------------------------------------------------------------------
