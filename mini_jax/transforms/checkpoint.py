@@ -6,7 +6,6 @@ from typing import Any, Callable, Sequence
 
 from lowering.emit import lowers
 from lowering.rules.identities import barrier
-from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, Literal, Var, dce, function_name, memoized
 from mini_jax.core.staging import eval_jaxpr, stage
@@ -14,7 +13,7 @@ from mini_jax.lax.identities import name_p
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import keyable, resolve_positions
 from mini_jax.transforms.jit import Options, jit_p, record, run_program, take_apart
-from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.jvp import jvp_call
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_call
 from mini_jax.transforms.vmap import batch_call
 
@@ -23,14 +22,6 @@ remat_p = Primitive("checkpoint", multiple_results=True, memoize=False, facts={"
 
 def _impl(*args, jaxpr, **_):
     return run_program(jaxpr, args, name="checkpoint")
-
-
-def _jvp(primals, tangents, *, jaxpr, **params):
-    nonzero = tuple([type(t) is not Zero for t in tangents])
-    program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
-    results = remat_p.bind(*consts, *primals, *[t for t in tangents if type(t) is not Zero], jaxpr=program, **params)
-    outs, outs_dot = results[:len(jaxpr.outvars)], iter(results[len(jaxpr.outvars):])
-    return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
 
 
 def _linearize(primals, nonzero, *, jaxpr, policy, **params):
@@ -91,7 +82,8 @@ def _flattened(jaxpr: Jaxpr) -> Jaxpr:
 remat_p.impl = _impl
 remat_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 remat_p.effects_rule = lambda types, params: params["jaxpr"].effects
-remat_p.jvp, remat_p.linearize = _jvp, _linearize
+remat_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(remat_p, primals, tangents, jaxpr, params)
+remat_p.linearize = _linearize
 remat_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(remat_p, cts, args, jaxpr, params)
 remat_p.batch = lambda axis, args, dims, *, jaxpr, **params: batch_call(remat_p, axis, args, dims, jaxpr, params)
 

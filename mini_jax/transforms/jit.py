@@ -19,10 +19,9 @@ from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
 from mini_jax.transforms import stages
 from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
-from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.jvp import jvp_call
 from mini_jax.transforms.linearize import linearize_call, transpose_call
 from mini_jax.transforms.vmap import batch_call
-from mini_jax.core.linear import Zero
 
 _flatten = xla.registry.flatten
 
@@ -43,14 +42,6 @@ def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
     return dispatch.wrapped(executable.out_types, executable(values))
 
 
-def _jit_jvp(primals, tangents, *, jaxpr, **params):
-    nonzero = tuple([type(t) is not Zero for t in tangents])
-    program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
-    results = jit_p.bind(*consts, *primals, *[t for t in tangents if type(t) is not Zero], jaxpr=program, **params)
-    outs, outs_dot = results[:len(jaxpr.outvars)], iter(results[len(jaxpr.outvars):])
-    return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
-
-
 def _stage_call(trace, args, params):
     """Within named axes, the program recorded is that for what its arguments vary along here."""
     if state.axes:
@@ -67,7 +58,7 @@ jit_p.impl = lambda *args, jaxpr, name, **_: run_program(jaxpr, args, name)
 jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 jit_p.effects_rule = lambda types, params: params["jaxpr"].effects
 jit_p.stage = _stage_call
-jit_p.jvp = _jit_jvp
+jit_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(jit_p, primals, tangents, jaxpr, params)
 jit_p.linearize = lambda primals, nonzero, *, jaxpr, **params: linearize_call(jit_p, primals, nonzero, jaxpr, params)
 jit_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(jit_p, cts, args, jaxpr, params)
 jit_p.batch = lambda axis, args, dims, *, jaxpr, **params: batch_call(jit_p, axis, args, dims, jaxpr, params)

@@ -149,3 +149,11 @@ def jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> tuple[Jaxpr, list, tup
     tangent_types = [t.tangent() for t, live in zip(jaxpr.in_types, nonzero) if live]
     program, consts = stage(fun, [*jaxpr.in_types, *tangent_types], jaxpr.info)
     return program.hoisted(), consts, out_nonzero
+
+
+def jvp_call(primitive, primals: Sequence, tangents: Sequence, jaxpr: Jaxpr, params: dict) -> tuple[list, list]:
+    """The jvp rule of a primitive that calls a program: it calls the program of values and tangents."""
+    program, consts, out_nonzero = jvp_jaxpr(jaxpr, tuple([type(t) is not Zero for t in tangents]))
+    results = primitive.bind(*consts, *primals, *[t for t in tangents if type(t) is not Zero], jaxpr=program, **params)
+    outs, outs_dot = results[:len(jaxpr.outvars)], iter(results[len(jaxpr.outvars):])
+    return outs, [next(outs_dot) if live else Zero(t.tangent()) for live, t in zip(out_nonzero, jaxpr.out_types)]
