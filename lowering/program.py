@@ -8,8 +8,10 @@ from typing import Sequence
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
 from lowering.grids import spread
 from lowering.module import Module, without_locations
+from lowering.ordering import sequenced
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
+from mini_jax.core.effects import host_effects
 from mini_jax.core.program import Jaxpr, Var, dce
 
 
@@ -45,7 +47,9 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
         axes = Replicas((), needs.count)
         if needs.count > 1:
             jaxpr, in_cuts, out_cuts = spread(jaxpr)
-    jaxpr = dce(jaxpr)
+    elif any([effect.ordered for effect in host_effects(jaxpr.effects)]):
+        raise ValueError(f"{name}: ordered calls of Python have no order between replicas that run at the same time; call with ordered=False")
+    jaxpr = sequenced(dce(jaxpr))
     used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
     used.update(v for v in jaxpr.outvars if type(v) is Var)
     kept = [keep_unused or v in used for v in jaxpr.invars]

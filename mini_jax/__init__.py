@@ -13,6 +13,7 @@ from mini_jax.transforms.api import (                                           
     make_jaxpr, named_call)
 from mini_jax.transforms.autodiff import (                                                                       # noqa: F401
     grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp)
+from mini_jax.transforms.callbacks import pure_callback                                                       # noqa: F401
 from mini_jax.transforms.checkpoint import checkpoint, checkpoint_policies, remat                                # noqa: F401
 from mini_jax.transforms.custom_derivatives import closure_convert, custom_jvp, custom_vjp                       # noqa: F401
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
@@ -26,7 +27,7 @@ _tracebacks.install()
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "errors", "flatten_util", "nn", "random", "stages", "test_util", "typing")
+_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "stages", "test_util", "typing")
 
 
 def __getattr__(name: str):

@@ -106,7 +106,8 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
     loaded = xla.compile(lowered.located_text, devices, num_replicas=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
     put = device_put if committed else place
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
-                      const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed)
+                      const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
+                      host_functions=lowered.callbacks)
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):

@@ -23,14 +23,17 @@ class Executable:
     out_types, out_shardings: of each output.
     devices: all devices, in the order of the device assignment.
     committed: whether outputs are committed to those devices, as they are when an input is.
+    host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
+        nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.
     """
-    __slots__ = ("loaded", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
+    __slots__ = ("loaded", "host_functions", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
                  "committed", "_handlers", "_float0_outputs", "__weakref__")
 
     def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
                  in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
-                 kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False):
-        self.loaded = loaded
+                 kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
+                 host_functions: Sequence[Any] = ()):
+        self.loaded, self.host_functions = loaded, tuple(host_functions)
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
         self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
@@ -50,8 +53,17 @@ class Executable:
             for value in inputs:
                 check_alive(value)
         try:
-            outputs = self.loaded.execute_sharded(inputs).consume_with_handlers(self._handlers)
+            if self.host_functions:
+                results = self.loaded.execute_sharded(inputs, with_tokens=True)
+                results.consume_token().block_until_ready()
+            else:
+                results = self.loaded.execute_sharded(inputs)
+            outputs = results.consume_with_handlers(self._handlers)
         except (xla.XlaRuntimeError, ValueError):
+            for function in self.host_functions:
+                if function.failures:
+                    failure = function.failures.pop()
+                    raise failure from failure.__cause__
             for value in inputs:
                 check_alive(value)          # XLA's words for a deleted input say neither which nor why
             raise
@@ -63,7 +75,7 @@ class Executable:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.
 
         alive: the caller has seen to it that no argument is a deleted array."""
-        if self._float0_outputs or any(map(is_extended, self.out_types)):
+        if self.host_functions or self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
         if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1 and not alive:
             return None

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 from lowering.emit import lowers
 from lowering.rules.identities import barrier
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, Literal, Var, dce, function_name, memoized
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, function_name, memoized
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.lax.identities import name_p
 from mini_jax.runtime import dispatch, xla
@@ -39,7 +39,10 @@ def _linearize(primals, nonzero, *, jaxpr, policy, **params):
 
 @memoized
 def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
-    """(program of outputs and saved values; program (inputs, saved, tangents) -> tangents; constants of each; …)."""
+    """(program of outputs and saved values; program (inputs, saved, tangents) -> tangents; constants of each; …).
+
+    What io_callbacks returned is always saved: they are called once. A print is repeated where values that come with it are needed.
+    """
     if policy is not None:
         jaxpr = _flattened(jaxpr)
     parts = linearize_jaxpr(jaxpr, nonzero)
@@ -47,6 +50,7 @@ def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
     primal = parts.primal
     saveable = [] if policy is None else [v for eqn in primal.eqns for v in eqn.outvars
                                           if policy(eqn.primitive, *eqn.in_types, **eqn.params)]
+    saveable += [v for eqn in primal.eqns if any([e.kind == "io" for e in host_effects(eqn.effects)]) for v in eqn.outvars if v not in saveable]
     inputs = primal.invars[len(parts.consts):]
     # Replay: the primal program, with saved values given, and then the linear program on the residuals it yields.
     names: dict[Any, Any] = {var: inputs[i] if where == "in" else primal.outvars[i]
@@ -55,13 +59,19 @@ def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
     tangents = parts.linear.invars[len(parts.sources):]
     outvars = [names.get(v, v) if type(v) is Var else v for v in parts.linear.outvars]
     given = set(saveable)
-    replay = dce(Jaxpr((), [*primal.invars, *saveable, *tangents],
-                       [eqn for eqn in primal.eqns if not (set(eqn.outvars) <= given) and not eqn.effects] + linear_eqns, outvars, info=jaxpr.info))
+    again = [eqn.replace(effects=NO_EFFECTS) for eqn in primal.eqns if not set(eqn.outvars) <= given]      # for its results, not its effects
+    replay = _with_effects(dce(Jaxpr((), [*primal.invars, *saveable, *tangents], again + linear_eqns, outvars, info=jaxpr.info)))
     read = {v for eqn in replay.eqns for v in eqn.invars if type(v) is Var} | {v for v in replay.outvars if type(v) is Var}
     saved = [v for v in saveable if v in read]
     replay = replay.replace(invars=[*primal.invars, *saved, *tangents])
     forward = dce(primal.replace(outvars=[*primal.outvars[:count], *saved]))
     return forward, replay, parts.consts, parts.consts, saved, parts.out_nonzero
+
+
+def _with_effects(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with the effects that its equations have."""
+    eqns = [eqn.replace(effects=eqn.primitive.effects(tuple(eqn.in_types), eqn.params)) for eqn in jaxpr.eqns]
+    return jaxpr.replace(eqns=eqns, effects=NO_EFFECTS.union(*[eqn.effects for eqn in eqns]))
 
 
 @memoized

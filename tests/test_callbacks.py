@@ -1,0 +1,216 @@
+"""Calling Python from programs: results, effects and their order, errors, under every transformation."""
+import numpy as np
+import pytest
+
+import mini_jax as jax
+import mini_jax.numpy as jnp
+from mini_jax import debug, lax
+from mini_jax.experimental import io_callback
+
+F32 = jax.ShapeDtypeStruct((), np.float32)
+
+
+def printed(capfd, fun, *args):
+    """The lines that calling fun prints."""
+    capfd.readouterr()
+    jax.block_until_ready(fun(*args))
+    return capfd.readouterr().out.splitlines()
+
+
+# --- pure_callback ----------------------------------------------------------------------------------------------------------------
+
+def host_sum(tree):
+    return {"sum": np.asarray(tree["a"] + tree["b"]), "n": np.int32(2)}
+
+
+def test_a_pure_callback_is_the_function_eagerly_compiled_and_for_pytrees():
+    out = {"sum": jax.ShapeDtypeStruct((3,), np.float32), "n": jax.ShapeDtypeStruct((), np.int32)}
+    f = lambda a: jax.pure_callback(host_sum, out, {"a": a, "b": 1.0})
+    x = jnp.arange(3.0)
+    for g in (f, jax.jit(f)):
+        result = g(x)
+        np.testing.assert_array_equal(result["sum"], [1, 2, 3])
+        assert result["n"] == 2 and result["sum"].dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "bfloat16", "float16", "float32", "complex64", "float8_e4m3fn"])
+def test_values_reach_python_and_come_back_as_they_are(dtype):
+    x = jnp.asarray([[0, 1, 2], [1, 0, 3]]).astype(dtype)
+    seen = []
+    out = jax.jit(lambda x: jax.pure_callback(lambda a: (seen.append(a), a)[1], jax.ShapeDtypeStruct((3, 2), x.dtype), x.T))(x)
+    assert isinstance(seen[0], jax.Array) and seen[0].dtype == x.dtype
+    np.testing.assert_array_equal(np.asarray(out).view(np.uint8), np.ascontiguousarray(np.asarray(x).T).view(np.uint8))
+
+
+@pytest.mark.parametrize("method, shapes", [("sequential", {((), ())}), ("sequential_unrolled", {((), ())}), ("expand_dims", {((3,), (1,))}),
+                                            ("broadcast_all", {((3,), (3,))}), ("legacy_vectorized", {((3,), ())})])
+def test_each_vmap_method_gives_the_callback_its_shapes_and_the_same_result(method, shapes):
+    seen = set()
+
+    def add(x, y):
+        seen.add((x.shape, y.shape))
+        return np.asarray(x) + np.asarray(y)
+    f = lambda x, y: jax.pure_callback(add, F32, x, y, vmap_method=method)
+    for g in (jax.vmap(f, (0, None)), jax.jit(jax.vmap(f, (0, None)))):
+        np.testing.assert_array_equal(g(jnp.arange(3.0), 1.0), [1, 2, 3])
+    assert seen == shapes
+
+
+def test_vmap_without_a_method_says_what_there_is():
+    with pytest.raises(NotImplementedError, match="vmap_method=\"sequential\".*expand_dims"):
+        jax.vmap(lambda x: jax.pure_callback(np.sin, F32, x))(jnp.arange(3.0))
+    with pytest.raises(ValueError, match="one of 'sequential'"):
+        jax.pure_callback(np.sin, F32, 1.0, vmap_method="parallel")
+
+
+def test_a_callback_has_the_derivative_that_custom_jvp_gives_it():
+    @jax.custom_jvp
+    def sin(x):
+        return jax.pure_callback(lambda x: np.sin(x), F32, x, vmap_method="sequential")
+    sin.defjvp(lambda primals, tangents: (sin(*primals), jnp.cos(primals[0]) * tangents[0]))
+    np.testing.assert_allclose(jax.vmap(jax.grad(sin))(jnp.arange(3.0)), np.cos(np.arange(3)), rtol=1e-6)
+    for what, call in (("pure_callback", lambda x: jax.pure_callback(np.sin, F32, x)), ("io_callback", lambda x: io_callback(np.sin, F32, x))):
+        with pytest.raises(ValueError, match=f"{what} has no derivative.*custom_jvp, custom_vjp"):
+            jax.grad(call)(1.0)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------------------
+
+def failing(x):
+    raise KeyError("no such entry")
+
+
+@pytest.mark.parametrize("transformed", [lambda f: f, jax.jit, lambda f: jax.jit(lambda x: lax.fori_loop(0, 2, lambda i, c: f(c), x))])
+@pytest.mark.parametrize("call", [lambda x: jax.pure_callback(failing, F32, x), lambda x: io_callback(failing, F32, x),
+                                  lambda x: (debug.callback(failing, x), x)[1]])
+def test_an_exception_in_a_callback_reaches_the_caller_with_its_story(transformed, call):
+    f = transformed(call)
+    for _ in range(2):                                # also when it has been compiled already
+        with pytest.raises(jax.errors.JaxRuntimeError, match="failing at .*KeyError: 'no such entry'") as caught:
+            f(1.0)
+        assert isinstance(caught.value.__cause__, KeyError) and 'raise KeyError("no such entry")' in str(caught.value)
+
+
+@pytest.mark.parametrize("result, message", [
+    (np.zeros(2, np.float32), r"shape \(2,\).*declares f32\[\]"), (np.int32(1), "dtype int32.*declares f32"),
+    ((np.float32(1), np.float32(1)), "a tuple of length 2"), (None, "None"), ("text", "dtype <U4")])
+def test_a_result_that_is_not_as_declared_is_an_error_that_names_both(result, message):
+    def wrong(x):
+        return result
+    for g in (jax.jit, lambda f: f):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"(?s)wrong at .*pure_callback.*{message}"):
+            g(lambda x: jax.pure_callback(wrong, F32, x))(1.0)
+
+
+def test_declarations_are_checked_while_tracing():
+    with pytest.raises(ValueError, match="declares float64.*jax_enable_x64"):
+        jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), np.float64), 1.0)
+    with pytest.raises(TypeError, match="a shape and a dtype"):
+        jax.pure_callback(np.sin, 3.0, 1.0)
+    with pytest.raises(TypeError, match="takes a function"):
+        debug.callback("print", 1.0)
+
+
+def test_a_callback_may_call_compiled_functions_again():
+    inner = jax.jit(lambda x: jnp.sum(x @ x.T))
+    back = lambda x: inner(x) + io_callback(lambda y: jnp.sin(y), F32, x[0, 0])
+    f = jax.jit(lambda x: jax.pure_callback(back, F32, x))
+    x = jnp.ones((200, 200))
+    np.testing.assert_allclose(f(x), 200.0 ** 3 + np.sin(1), rtol=1e-6)
+
+
+# --- effects ----------------------------------------------------------------------------------------------------------------------
+
+def test_prints_happen_in_program_order_through_calls_loops_and_branches(capfd):
+    @jax.jit
+    def f(x):
+        debug.print("start {}", x)
+        x = jax.jit(lambda x: (debug.print("inner {x:.1f}", x=x), x * 2)[1])(x)
+
+        def step(c, i):
+            debug.print("step {i}: {c}", i=i, c=c)
+            return c + 1, None
+        x, _ = lax.scan(step, x, jnp.arange(2))
+        x = lax.cond(x > 2, lambda x: (debug.print("large"), x)[1], lambda x: (debug.print("small"), x)[1], x)
+        x = lax.while_loop(lambda x: x < 6, lambda x: (debug.print("while {}", x), x + 1)[1], x)
+        debug.print("end")
+        return x
+    expected = ["start 1.0", "inner 1.0", "step 0: 2.0", "step 1: 3.0", "large", "while 4.0", "while 5.0", "end"]
+    assert printed(capfd, f, 1.0) == expected == printed(capfd, f, 1.0)
+
+
+def test_every_print_of_a_loop_is_there_when_the_call_returns():
+    log = []
+    jax.jit(lambda n: lax.fori_loop(0, n, lambda i, c: (debug.callback(lambda i: log.append(int(i)), i, ordered=True), c)[1], 0.0))(100)
+    assert log == list(range(100))
+
+
+def test_debug_callbacks_see_primals_once_under_derivatives(capfd):
+    def f(x):
+        debug.print("x = {}", x)
+        return jnp.sin(x) * x
+    for g in (jax.grad(f), jax.jit(jax.grad(f)), jax.grad(jax.jit(f)), jax.value_and_grad(f), lambda x: jax.jvp(f, (x,), (x,)), jax.grad(jax.grad(f))):
+        assert printed(capfd, g, 2.0) == ["x = 2.0"]
+    scanned = lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]
+    first, second = printed(capfd, jax.grad(scanned), 2.0)
+    assert first == "x = 2.0" and second == f"x = {jnp.sin(2.0) * 2.0}"
+
+
+def test_io_callbacks_happen_exactly_once_and_their_results_are_used_under_checkpoint():
+    calls = []
+
+    def noise():
+        calls.append(1)
+        return np.float32(3)
+    f = jax.checkpoint(lambda x: jnp.sin(x) * lax.stop_gradient(io_callback(noise, F32)))
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(1.0), 3 * np.cos(1), rtol=1e-6)
+    assert len(calls) == 1
+    g = jax.checkpoint(lambda x: jnp.sin(jax.jit(lambda x: (debug.callback(calls.append, x), x * x)[1])(x)))
+    np.testing.assert_allclose(jax.jit(jax.grad(g))(1.0), 2 * np.cos(1), rtol=1e-6)
+    assert 2 <= len(calls) <= 3
+
+
+def test_under_vmap_debug_and_io_callbacks_are_called_for_each_example_in_order(capfd):
+    f = lambda x, y: debug.print("{} {}", x, y)
+    g = jax.vmap(jax.vmap(f, (0, None)), (0, 0))
+    expected = [f"{x} {y}" for xs, y in zip([[0, 1], [2, 3]], [5, 6]) for x in xs]
+    args = jnp.arange(4).reshape(2, 2), jnp.array([5, 6])
+    assert printed(capfd, g, *args) == expected == printed(capfd, jax.jit(g), *args)
+    out = jax.jit(jax.vmap(lambda x: io_callback(lambda x: x + 1, F32, x)))(jnp.arange(3.0))
+    np.testing.assert_array_equal(out, [1, 2, 3])
+    assert jax.vmap(lambda x: io_callback(lambda x: x, F32, x))(jnp.zeros(0)).shape == (0,)
+
+
+def test_each_replica_of_a_pmap_calls():
+    log = []
+    jax.pmap(lambda x: (debug.callback(lambda x: log.append(float(x)), x), x)[1])(jnp.arange(4.0))
+    assert sorted(log) == [0, 1, 2, 3]
+
+
+def test_order_is_refused_where_there_is_none():
+    f = lambda x: (debug.print("{}", x, ordered=True), x)[1]
+    for g in (jax.vmap(f), jax.pmap(f)):
+        with pytest.raises((ValueError, NotImplementedError), match="ordered"):
+            g(jnp.arange(2.0))
+    with pytest.raises(NotImplementedError, match="condition of a while_loop"):
+        jax.jit(lambda x: lax.while_loop(lambda c: f(c) < 3, lambda c: c + 1, x))(0.0)
+
+
+# --- debug.print ------------------------------------------------------------------------------------------------------------------
+
+def test_format_strings_are_checked_while_tracing():
+    x = 1.0
+    for args, kwargs, message in [(("{} {}", x), {}, "positional argument 1"), (("{y}",), {"x": x}, "keyword argument 'y'"),
+                                  (("a",), {"x": x}, "no field .* 'x'"), (("{}", x, x), {}, "number 1"), ((x,), {}, "format string")]:
+        with pytest.raises((ValueError, TypeError), match=message):
+            jax.jit(lambda: debug.print(*args, **kwargs))()
+    with pytest.raises(ValueError, match="Leave the f"):
+        jax.jit(lambda x: debug.print(f"x = {x}"))(1.0)
+
+
+def test_prints_take_pytrees_keys_and_python_values(capfd):
+    lines = printed(capfd, jax.jit(lambda x: debug.print("{name} {x[a]} {x[b].shape} {s:.1f}", name="n", x={"a": x, "b": x}, s=x[0])), jnp.arange(2.0))
+    assert lines == ["n [0. 1.] (2,) 0.0"]
+    seen = []
+    jax.jit(lambda k: debug.callback(seen.append, k))(jax.random.key(0))
+    assert seen[0] == jax.random.key(0)
