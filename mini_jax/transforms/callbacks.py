@@ -114,7 +114,7 @@ class HostFunction:
         except BaseException as error:
             failure = told(error, self.call, self.place)
             self.failures[:] = [failure]
-            raise (failure if isinstance(failure, Exception) else RuntimeError(repr(error))) from None
+            raise failure if isinstance(failure, Exception) else RuntimeError(repr(error))
         return (np.uint8(0), *results) if self.gives_turn else tuple(results)
 
 

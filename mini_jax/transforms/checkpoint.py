@@ -6,6 +6,7 @@ from typing import Any, Callable, Sequence
 
 from lowering.emit import lowers
 from lowering.rules.identities import barrier
+from mini_jax.core.effects import host_effects
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, function_name, memoized
 from mini_jax.core.staging import eval_jaxpr, stage
