@@ -14,7 +14,8 @@ from mini_jax.runtime import xla
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
 A = np.array
-ATOMS = [0, -1, 2, A(1), slice(None), slice(1, 3), slice(None, None, 2), slice(None, None, -1), slice(3, 0, -2), slice(2, 2), None, Ellipsis,
+ATOMS = [0, -1, 2, A(1), slice(None), slice(1, 3), slice(None, None, 2), slice(None, None, -1), slice(3, 0, -2), slice(2, 2),
+         None, Ellipsis,
          A([0, 2]), A([[0], [-1]]), A([1, 1, 0], np.int8), A([True, False, True]), A([], int), True, False]
 
 
@@ -80,9 +81,11 @@ def test_reading_eagerly_is_numpys():
     assert [r.shape for r in x] == [(4, 5)] * 3
 
 
-UPDATES = {"set": lambda a, b: b, "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power,
+UPDATES = {"set": lambda a, b: b, "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide,
+           "power": np.power,
            "min": np.minimum, "max": np.maximum}
-AT = {"set": None, "add": np.add.at, "subtract": np.subtract.at, "multiply": np.multiply.at, "divide": np.divide.at, "power": np.power.at,
+AT = {"set": None, "add": np.add.at, "subtract": np.subtract.at, "multiply": np.multiply.at, "divide": np.divide.at,
+      "power": np.power.at,
       "min": np.minimum.at, "max": np.maximum.at}
 
 
@@ -142,17 +145,20 @@ def test_reads_out_of_bounds_clamp_and_writes_drop():
     far = A([3, 4, -4, -5, 9])
     mini = in_one_jit([
         lambda v: v[far], lambda v: jnp.stack([v[4], v[-5], v[lax.add(4, jnp.int32(3))]]),
-        lambda v: v.at[far].get(mode="fill"), lambda v: v.at[far].get(mode="fill", fill_value=-1), lambda v: v.at[far].get(mode="clip"),
+        lambda v: v.at[far].get(mode="fill"), lambda v: v.at[far].get(mode="fill", fill_value=-1),
+        lambda v: v.at[far].get(mode="clip"),
         lambda v: v.at[9].get(mode="fill"), lambda v: v.at[jnp.int32(-5)].get(mode="fill", fill_value=7),
         lambda v: v.at[far].get(mode="fill", fill_value=0, wrap_negative_indices=False),
-        lambda v: v.at[far].add(1.), lambda v: v.at[far].add(1., mode="clip"), lambda v: v.at[far].add(1., wrap_negative_indices=False),
+        lambda v: v.at[far].add(1.), lambda v: v.at[far].add(1., mode="clip"),
+        lambda v: v.at[far].add(1., wrap_negative_indices=False),
         lambda v: v.at[4].set(9.), lambda v: v.at[jnp.int32(-5)].set(9.), lambda v: v.at[jnp.int32(9)].set(9., mode="clip"),
         lambda v: v.at[-1].set(9., wrap_negative_indices=False), lambda v: v.at[-7].set(9., mode="clip"),
         lambda v: v.astype(jnp.int8).at[9].get(mode="fill"), lambda v: v.astype(jnp.uint8).at[A([9])].get(mode="fill"),
         lambda v: (v > 2).at[A([0, 9])].get(mode="fill"), lambda v: v.at[far].get(mode="one_hot"),
     ], V)
     wanted = [[3, 3, 0, 0, 3], [3, 0, 3], [3, nan, 0, nan, nan], [3, -1, 0, -1, -1], [3, 3, 0, 0, 3], nan, 7, [3, 0, 0, 0, 0],
-              [1, 1, 2, 4], [2, 1, 2, 6], [0, 1, 2, 4], V, V, [0, 1, 2, 9], V, [9, 1, 2, 3], -128, [255], [False, True], [3, 0, 0, 0, 0]]
+              [1, 1, 2, 4], [2, 1, 2, 6], [0, 1, 2, 4], V, V, [0, 1, 2, 9], V, [9, 1, 2, 3], -128, [255], [False, True],
+              [3, 0, 0, 0, 0]]
     for k, (out, want) in enumerate(zip(mini, wanted, strict=True)):
         np.testing.assert_array_equal(out, want, err_msg=str(k))
 
@@ -199,7 +205,8 @@ def test_a_traced_mask_can_be_written_to():
     x, mask = X[0], X[0] % 3 == 1
     rows = mask[:, 1]
     mini = jit(lambda x, mask, rows: [
-        x.at[mask].set(7.), x.at[mask].add(x[0, 1]), x.at[rows].multiply(jnp.arange(5.)), x.at[:, mask[0]].set(jnp.arange(4.)[:, None]),
+        x.at[mask].set(7.), x.at[mask].add(x[0, 1]), x.at[rows].multiply(jnp.arange(5.)),
+        x.at[:, mask[0]].set(jnp.arange(4.)[:, None]),
         x.at[mask].max(9.), x.at[mask].apply(lax.neg), x.at[mask].divide(2.), x.at[..., mask[0]].set(1.)])(x, mask, rows)
     by_columns = np.where(mask[0], np.arange(4.)[:, None], x)
     wanted = [np.where(mask, 7, x), np.where(mask, x + 1, x), np.where(rows[:, None], x * np.arange(5), x), by_columns,
@@ -223,17 +230,19 @@ def test_what_is_not_selected_has_no_part_in_the_derivative():
         assert float(grad[0]) == 1.0 and np.isfinite(np.asarray(grad)).all()
 
 
-# --- derivatives and batches ------------------------------------------------------------------------------------------------------
+# --- derivatives and batches ------------------------------------------------------------------------------------------
 
 FUNCTIONS = [
     lambda x, y, i: x[i], lambda x, y, i: x[1:, ::-1] * y[0, 0], lambda x, y, i: x[i, 1], lambda x, y, i: x[i[0]] * y[i[1], i[2]],
-    lambda x, y, i: x.at[i].set(y), lambda x, y, i: x.at[i].add(y), lambda x, y, i: x.at[::2].set(y[:2]), lambda x, y, i: x.at[2::-2, 1].add(y[:2, 0]),
+    lambda x, y, i: x.at[i].set(y), lambda x, y, i: x.at[i].add(y), lambda x, y, i: x.at[::2].set(y[:2]),
+    lambda x, y, i: x.at[2::-2, 1].add(y[:2, 0]),
     lambda x, y, i: x.at[i[0], 1].set(y[0, 0]), lambda x, y, i: x.at[1:3].multiply(y[:2]), lambda x, y, i: x.at[i].multiply(2.0),
     lambda x, y, i: x.at[i, 0].max(y[:, 0]), lambda x, y, i: x.at[:, 1].min(y[0, 0]), lambda x, y, i: x.at[1].divide(y[0]),
     lambda x, y, i: x.at[A([2, 0])].multiply(y[:2], unique_indices=True), lambda x, y, i: x.at[::2, i].add(y[:2]),
     lambda x, y, i: x.at[0].apply(lax.sin), lambda x, y, i: x.at[A([2, 0])].apply(lax.sin, unique_indices=True),
     lambda x, y, i: jnp.take(x, i, axis=1, mode="clip"), lambda x, y, i: jnp.take_along_axis(x, i[:, None], axis=1),
-    lambda x, y, i: jnp.put_along_axis(x, i[:, None], y[:, :1], 1, inplace=False), lambda x, y, i: lax.dynamic_slice(x, (i[0], i[1]), (2, 1)),
+    lambda x, y, i: jnp.put_along_axis(x, i[:, None], y[:, :1], 1, inplace=False),
+    lambda x, y, i: lax.dynamic_slice(x, (i[0], i[1]), (2, 1)),
     lambda x, y, i: lax.dynamic_update_slice(x, y[:2, :1], (i[0], 0)), lambda x, y, i: x.at[x > 0].subtract(y[0, 0]),
 ]
 
@@ -254,7 +263,8 @@ def test_derivatives_equal_finite_differences():
         ahead, behind = values(x + step * tx, y + step * ty), values(x - step * tx, y - step * ty)
         outs, pushed = jit(lambda x, y: mini_jax.jvp(everything, (x, y), (tx, ty)))(x, y)
         weights = [rng.normal(size=out.shape) for out in outs]
-        pulled = jit(lambda x, y: [mini_jax.vjp(lambda x, y: f(x, y, jnp.asarray(i)), x, y)[1](w) for f, w in zip(FUNCTIONS, weights)])(x, y)
+        pulled = jit(lambda x, y: [mini_jax.vjp(lambda x, y: f(x, y, jnp.asarray(i)), x, y)[1](w) for f,
+                                   w in zip(FUNCTIONS, weights)])(x, y)
         for k, (a, b, t, w, (gx, gy)) in enumerate(zip(ahead, behind, pushed, weights, pulled)):
             np.testing.assert_allclose(t, (np.asarray(a) - np.asarray(b)) / (2 * step), atol=1e-6, err_msg=str(k))
             np.testing.assert_allclose(np.vdot(w, t), np.vdot(gx, tx) + np.vdot(gy, ty), err_msg=str(k))
@@ -289,7 +299,7 @@ def test_scatter_mul_refuses_derivatives_by_repeated_factors():
         mini_jax.grad(lambda y: jnp.ones(3).at[A([0, 0])].multiply(y).sum())(jnp.ones(2))
 
 
-# --- how it is written, and what is compiled -----------------------------------------------------------------------------------------
+# --- how it is written, and what is compiled --------------------------------------------------------------------------
 
 def operations(fun, *args):
     text = mini_jax.jit(fun).lower(*args).as_text()
@@ -320,7 +330,7 @@ def test_positions_do_not_recompile(monkeypatch):
     assert not compiled
 
 
-# --- errors -------------------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index, error, words", [
     ((0, 0, 0, 0), IndexError, "too many indices: the array has 3 dimensions"), ((..., ...), IndexError, "single ellipsis"),
@@ -342,9 +352,11 @@ def test_empty_dimensions_have_no_elements():
             x[index]
     with pytest.raises(IndexError, match="size 0"):
         jnp.take(x, A([0]), axis=0)
-    shapes = [(x[A([], int)], (0, 3)), (x[:, 1], (0,)), (x[1:], (0, 3)), (x[A([], int), A([], int)], (0,)), (x.at[:, 0].set(1.), (0, 3)),
+    shapes = [(x[A([], int)], (0, 3)), (x[:, 1], (0,)), (x[1:], (0, 3)), (x[A([], int), A([], int)], (0,)),
+              (x.at[:, 0].set(1.), (0, 3)),
               (x.at[A([0])].set(1.), (0, 3)), (jnp.take(x, A([], int), axis=0), (0, 3)), (jnp.ones((2, 3))[A([], int)], (0, 3)),
-              (jnp.take_along_axis(x, A([], int).reshape(0, 1), 1), (0, 1)), (mini_jax.vmap(lambda x, i: x[i])(x, A([], int)), (0,)),
+              (jnp.take_along_axis(x, A([], int).reshape(0, 1), 1), (0, 1)),
+              (mini_jax.vmap(lambda x, i: x[i])(x, A([], int)), (0,)),
               (mini_jax.vmap(lambda x, i: x.at[i].set(1.))(x, A([], int)), (0, 3))]
     for out, shape in shapes:
         assert out.shape == shape
@@ -387,22 +399,31 @@ def test_conversions_that_lose_values_warn():
 
 LAX_ERRORS = [
     (lambda x: lax.slice(x, (0, 0), (3, 5)), TypeError, "limit 5"), (lambda x: lax.slice(x, (0,), (3,)), TypeError, "one entry"),
-    (lambda x: lax.slice(x, (2, 0), (1, 4)), TypeError, "start 2, limit 1"), (lambda x: lax.slice(x, (0, 0), (3, 4), (0, 1)), TypeError, "stride 0"),
+    (lambda x: lax.slice(x, (2, 0), (1, 4)), TypeError, "start 2, limit 1"),
+    (lambda x: lax.slice(x, (0, 0), (3, 4), (0, 1)), TypeError, "stride 0"),
     (lambda x: lax.slice_in_dim(x, 0, 1, axis=2), ValueError, "axis 2"), (lambda x: lax.index_in_dim(x, 3), IndexError, "size 3"),
-    (lambda x: lax.dynamic_slice(x, (0,), (1, 1)), ValueError, "1 start indices"), (lambda x: lax.dynamic_slice(x, (0, 0), (1, 5)), TypeError, "slice_sizes"),
-    (lambda x: lax.dynamic_slice(x, (0, 0.5), (1, 1)), TypeError, "integer"), (lambda x: lax.dynamic_slice(x, (A([0]), 0), (1, 1)), TypeError, "scalars"),
+    (lambda x: lax.dynamic_slice(x, (0,), (1, 1)), ValueError, "1 start indices"),
+    (lambda x: lax.dynamic_slice(x, (0, 0), (1, 5)), TypeError, "slice_sizes"),
+    (lambda x: lax.dynamic_slice(x, (0, 0.5), (1, 1)), TypeError, "integer"),
+    (lambda x: lax.dynamic_slice(x, (A([0]), 0), (1, 1)), TypeError, "scalars"),
     (lambda x: lax.dynamic_slice(x, (0, -1), (1, 1), allow_negative_indices=False), ValueError, "-1"),
-    (lambda x: lax.dynamic_update_slice(x, x[0], (0, 0)), TypeError, "rank"), (lambda x: lax.dynamic_update_slice(x, x.astype(int), (0, 0)), TypeError, "dtype"),
+    (lambda x: lax.dynamic_update_slice(x, x[0], (0, 0)), TypeError, "rank"),
+    (lambda x: lax.dynamic_update_slice(x, x.astype(int), (0, 0)), TypeError, "dtype"),
     (lambda x: lax.dynamic_update_index_in_dim(x, x, 0, 0), TypeError, "size 1"),
-    (lambda x: lax.pad(x, 0., ((-2, -2, 0), (0, 0, 0))), ValueError, r"\(-1, 4\)"), (lambda x: lax.pad(x, 0., ((0, 0, -1), (0, 0, 0))), ValueError, "interior"),
-    (lambda x: lax.pad(x, 0., ((0, 0, 0),)), ValueError, "each of the 2"), (lambda x: lax.pad(x, x[0], ((0, 0, 0), (0, 0, 0))), ValueError, "scalar"),
+    (lambda x: lax.pad(x, 0., ((-2, -2, 0), (0, 0, 0))), ValueError, r"\(-1, 4\)"),
+    (lambda x: lax.pad(x, 0., ((0, 0, -1), (0, 0, 0))), ValueError, "interior"),
+    (lambda x: lax.pad(x, 0., ((0, 0, 0),)), ValueError, "each of the 2"),
+    (lambda x: lax.pad(x, x[0], ((0, 0, 0), (0, 0, 0))), ValueError, "scalar"),
     (lambda x: lax.pad(x, np.int32(0), ((1, 0, 0), (0, 0, 0))), TypeError, "dtype"),
     (lambda x: lax.concatenate([x, x], 2), TypeError, "dimension"), (lambda x: lax.concatenate([x, x[0]], 0), TypeError, "rank"),
-    (lambda x: lax.concatenate([x, x[:, :2]], 0), TypeError, "every dimension but 0"), (lambda x: lax.concatenate([x, x.astype(int)], 0), TypeError, "dtype"),
+    (lambda x: lax.concatenate([x, x[:, :2]], 0), TypeError, "every dimension but 0"),
+    (lambda x: lax.concatenate([x, x.astype(int)], 0), TypeError, "dtype"),
     (lambda x: lax.concatenate([], 0), ValueError, "at least one"), (lambda x: lax.split(x, (1, 1)), ValueError, "add up to 3"),
     (lambda x: lax.split(x, (1, 2), axis=3), ValueError, "axis 3"), (lambda x: lax.rev(x, (0, 0)), TypeError, "distinct"),
-    (lambda x: lax.rev(x, (2,)), TypeError, "distinct"), (lambda x: lax.iota(bool, 3), TypeError, "bool"), (lambda x: lax.iota(int, -3), TypeError, "negative"),
-    (lambda x: lax.broadcasted_iota(int, (2, 3), 2), ValueError, "dimension 2"), (lambda x: lax.tile(x, (2,)), TypeError, "1 repetitions"),
+    (lambda x: lax.rev(x, (2,)), TypeError, "distinct"), (lambda x: lax.iota(bool, 3), TypeError, "bool"),
+    (lambda x: lax.iota(int, -3), TypeError, "negative"),
+    (lambda x: lax.broadcasted_iota(int, (2, 3), 2), ValueError, "dimension 2"),
+    (lambda x: lax.tile(x, (2,)), TypeError, "1 repetitions"),
 ]
 
 
@@ -416,9 +437,12 @@ ROWS = lax.GatherDimensionNumbers((1,), (0,), (0,))
 
 
 @pytest.mark.parametrize("change, sizes, words", [
-    ({}, (1, 5), "size 5 does not fit"), ({}, (2, 4), "window must have size 1"), ({"start_index_map": (0, 1)}, (1, 4), "1 entries"),
-    ({"offset_dims": (1, 1)}, (1, 4), "distinct"), ({"offset_dims": (2,)}, (1, 4), "dimensions"), ({"collapsed_slice_dims": (2,)}, (1, 4), "collapsed"),
-    ({"start_index_map": (4,)}, (1, 4), "distinct dimensions of the operand"), ({}, (1,), "one size"), ({"operand_batching_dims": (1,)}, (1, 4), "pair"),
+    ({}, (1, 5), "size 5 does not fit"), ({}, (2, 4), "window must have size 1"),
+    ({"start_index_map": (0, 1)}, (1, 4), "1 entries"),
+    ({"offset_dims": (1, 1)}, (1, 4), "distinct"), ({"offset_dims": (2,)}, (1, 4), "dimensions"),
+    ({"collapsed_slice_dims": (2,)}, (1, 4), "collapsed"),
+    ({"start_index_map": (4,)}, (1, 4), "distinct dimensions of the operand"), ({}, (1,), "one size"),
+    ({"operand_batching_dims": (1,)}, (1, 4), "pair"),
 ])
 def test_gather_and_scatter_check_their_description(change, sizes, words):
     x, i = jnp.asarray(X[0, :3, :4]), A([[0], [2]])
@@ -428,7 +452,8 @@ def test_gather_and_scatter_check_their_description(change, sizes, words):
 
 def test_scatter_checks_its_updates():
     x, i, rows = jnp.asarray(X[0, :3, :4]), A([[0], [2]]), lax.ScatterDimensionNumbers((1,), (0,), (0,))
-    for updates, words in ((np.ones((2, 5)), "does not fit"), (np.ones((3, 4)), r"\(2, 4\)"), (np.ones(4), "rank 2"), (np.ones((2, 4), int), "dtype")):
+    for updates, words in ((np.ones((2, 5)), "does not fit"), (np.ones((3, 4)), r"\(2, 4\)"), (np.ones(4), "rank 2"),
+                           (np.ones((2, 4), int), "dtype")):
         with pytest.raises(TypeError, match=words):
             lax.scatter(x, i, updates.astype(np.float32) if updates.dtype == float else updates, rows)
     with pytest.raises(TypeError, match="bool"):
@@ -437,20 +462,24 @@ def test_scatter_checks_its_updates():
         lax.gather(x, A([[0.0]]), ROWS, (1, 4))
 
 
-# --- take and put, and the rest ---------------------------------------------------------------------------------------------------------
+# --- take and put, and the rest ---------------------------------------------------------------------------------------
 
 def test_take_and_put_are_numpys():
     x = X[0]
     i, along = A([[3, -1], [0, 2]]), A([[1, -1], [0, 0], [3, 2], [4, 4]])
     big = A([21, -1, -41, 3])
     with np.errstate(all="ignore"):
-        wanted = [np.take(x, i), np.take(x, i, axis=1), np.take(x, 2, axis=0), np.take(x, big, mode="wrap"), np.take(x, big, mode="clip"),
+        wanted = [np.take(x, i), np.take(x, i, axis=1), np.take(x, 2, axis=0), np.take(x, big, mode="wrap"),
+                  np.take(x, big, mode="clip"),
                   [np.nan, 19, np.nan, 3], np.take_along_axis(x, along, 1),
-                  np.take_along_axis(np.broadcast_to(x[:1], (4, 5)), along, 1), np.take_along_axis(x, A([[1], [0]]), 0), np.take_along_axis(x, A([3, 9]), None)]
+                  np.take_along_axis(np.broadcast_to(x[:1], (4, 5)), along, 1), np.take_along_axis(x, A([[1], [0]]), 0),
+                  np.take_along_axis(x, A([3, 9]), None)]
     mini = in_one_jit([
-        lambda x: jnp.take(x, i), lambda x: jnp.take(x, i, axis=1), lambda x: jnp.take(x, 2, axis=0), lambda x: jnp.take(x, big, mode="wrap"),
+        lambda x: jnp.take(x, i), lambda x: jnp.take(x, i, axis=1), lambda x: jnp.take(x, 2, axis=0),
+        lambda x: jnp.take(x, big, mode="wrap"),
         lambda x: jnp.take(x, big, mode="clip"), lambda x: jnp.take(x, big), lambda x: jnp.take_along_axis(x, along, 1),
-        lambda x: jnp.take_along_axis(x[:1], along, 1), lambda x: jnp.take_along_axis(x, A([[1], [0]]), 0), lambda x: jnp.take_along_axis(x, A([3, 9]), None)], x)
+        lambda x: jnp.take_along_axis(x[:1], along, 1), lambda x: jnp.take_along_axis(x, A([[1], [0]]), 0),
+        lambda x: jnp.take_along_axis(x, A([3, 9]), None)], x)
     for k, (out, want) in enumerate(zip(mini, wanted, strict=True)):
         np.testing.assert_array_equal(out, want, err_msg=str(k))
 
@@ -468,10 +497,14 @@ def test_take_and_put_are_numpys():
 
 def test_take_and_put_say_what_is_wrong():
     x = jnp.asarray(X[0])
-    for call, error in ((lambda: jnp.take(x, A([0.5])), ValueError), (lambda: jnp.take(x, [0]), TypeError), (lambda: jnp.take(x, 0, axis=2), ValueError),
-                        (lambda: jnp.take(x, 0, mode="raise"), NotImplementedError), (lambda: jnp.take(x, 0, mode="foo"), ValueError),
-                        (lambda: jnp.take_along_axis(x, A([0]), 1), ValueError), (lambda: jnp.take_along_axis(x, A([[0.5]]), 1), TypeError),
-                        (lambda: jnp.take_along_axis(x, np.zeros((3, 1), int), 1), ValueError), (lambda: jnp.put(x, A([0]), 1.), ValueError),
+    for call, error in ((lambda: jnp.take(x, A([0.5])), ValueError), (lambda: jnp.take(x, [0]), TypeError),
+                        (lambda: jnp.take(x, 0, axis=2), ValueError),
+                        (lambda: jnp.take(x, 0, mode="raise"), NotImplementedError),
+                        (lambda: jnp.take(x, 0, mode="foo"), ValueError),
+                        (lambda: jnp.take_along_axis(x, A([0]), 1), ValueError),
+                        (lambda: jnp.take_along_axis(x, A([[0.5]]), 1), TypeError),
+                        (lambda: jnp.take_along_axis(x, np.zeros((3, 1), int), 1), ValueError),
+                        (lambda: jnp.put(x, A([0]), 1.), ValueError),
                         (lambda: jnp.put(x, A([0]), 1., mode="drop", inplace=False), ValueError),
                         (lambda: jnp.put_along_axis(x, A([[0]]), 1., 1), ValueError)):
         with pytest.raises(error):
@@ -489,7 +522,8 @@ def test_scatter_apply_applies_as_often_as_an_index_occurs():
 def test_tile_and_the_in_dim_functions():
     x = X[0, :2, :3]
     mini = in_one_jit([
-        lambda x: lax.tile(x, (2, 3)), lambda x: lax.slice_in_dim(x, -2, None, axis=1), lambda x: lax.index_in_dim(x, -1, 1, keepdims=False),
+        lambda x: lax.tile(x, (2, 3)), lambda x: lax.slice_in_dim(x, -2, None, axis=1),
+        lambda x: lax.index_in_dim(x, -1, 1, keepdims=False),
         lambda x: lax.dynamic_index_in_dim(x, jnp.int32(-1), 1), lambda x: lax.dynamic_slice_in_dim(x, 1, 2, axis=1),
         lambda x: lax.dynamic_update_slice_in_dim(x, x[:, :1], 2, 1), lambda x: lax.dynamic_update_index_in_dim(x, x[:, 0], 2, 1),
         lambda x: lax.dynamic_slice(x, A([0, 1]), (2, 2)), lambda x: lax.dynamic_slice(x, jnp.asarray([0, -1]), (2, 1))], x)

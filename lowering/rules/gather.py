@@ -4,8 +4,9 @@ from lowering.rules.slicing import index_operands
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise
-from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, default_fill, gather_p, scatter_add_p, scatter_apply_p,
-                                 scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, scatter_sizes, scatter_sub_p)
+from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, default_fill, gather_p, scatter_add_p,
+                                 scatter_apply_p, scatter_max_p, scatter_min_p, scatter_mul_p, scatter_p, scatter_sizes,
+                                 scatter_sub_p)
 
 
 def _indices(e, indices: str, aval):
@@ -30,16 +31,24 @@ def _limit_array(e, limits, aval):
 def _inside(e, indices: str, aval, limits, out, batch_dims) -> str:
     """Booleans of the shape of `out`: does the window that an element comes from lie inside?"""
     flags = array_type(aval.shape, dtypes.bool_)
-    compare = lambda how, bound: e.emit(f"stablehlo.compare {how}, {indices}, {bound}, SIGNED : ({aval.mlir}, {aval.mlir}) -> {flags.mlir}")
-    each = e.emit(f"stablehlo.and {compare('GE', e.constant(0, aval))}, {compare('LE', _limit_array(e, limits, aval))} : {flags.mlir}")
+    types = f"({aval.mlir}, {aval.mlir}) -> {flags.mlir}"
+    low = e.emit(f"stablehlo.compare GE, {indices}, {e.constant(0, aval)}, SIGNED : {types}")
+    high = e.emit(f"stablehlo.compare LE, {indices}, {_limit_array(e, limits, aval)}, SIGNED : {types}")
+    each = e.emit(f"stablehlo.and {low}, {high} : {flags.mlir}")
     every = array_type(aval.shape[:-1], dtypes.bool_)
     if aval.shape[-1] == 1:
         every_name = e.reshape(each, flags, every.shape)
     else:
         true = e.constant(True, array_type((), dtypes.bool_))
-        every_name = e.emit(f"stablehlo.reduce({each} init: {true}) applies stablehlo.and across dimensions = [{aval.ndim - 1}] : "
-                            f"({flags.mlir}, tensor<i1>) -> {every.mlir}")
+        every_name = e.emit(f"stablehlo.reduce({each} init: {true}) applies stablehlo.and across dimensions = [{aval.ndim - 1}] "
+                            f": ({flags.mlir}, tensor<i1>) -> {every.mlir}")
     return e.broadcast(every_name, every, out.shape, batch_dims)
+
+
+def _dims_text(dims: dict, indices) -> str:
+    """Dimension numbers as StableHLO writes them; those that name nothing are left out."""
+    named = [f"{name} = {list(value)}" for name, value in dims.items() if value]
+    return ", ".join([*named, f"index_vector_dim = {indices.ndim - 1}"])
 
 
 @lowers(gather_p)
@@ -49,10 +58,8 @@ def _gather(e, eqn, operand, indices):
     indices, aval = _indices(e, indices, eqn.invars[1].aval)
     if not out.size:
         return e.constant(0, out)
-    attributes = (f"dimension_numbers = #stablehlo.gather<offset_dims = {list(dims.offset_dims)}, "
-                  f"collapsed_slice_dims = {list(dims.collapsed_slice_dims)}, operand_batching_dims = {list(dims.operand_batching_dims)}, "
-                  f"start_indices_batching_dims = {list(dims.start_indices_batching_dims)}, start_index_map = {list(dims.start_index_map)}, "
-                  f"index_vector_dim = {aval.ndim - 1}>, indices_are_sorted = {str(p['indices_are_sorted']).lower()}, "
+    attributes = (f"dimension_numbers = #stablehlo.gather<{_dims_text(dims._asdict(), aval)}>, "
+                  f"indices_are_sorted = {str(p['indices_are_sorted']).lower()}, "
                   f"slice_sizes = array<i64{': ' if sizes else ''}{', '.join(map(str, sizes))}>")
     read = e.emit(f'"stablehlo.gather"({operand}, {indices}) {{{attributes}}} : ({have.mlir}, {aval.mlir}) -> {out.mlir}')
     if p["mode"] is not GatherScatterMode.FILL_OR_DROP or not dims.start_index_map:
@@ -85,10 +92,9 @@ def _scatter(e, eqn, operand, indices, updates):
         combine = _COMBINE[eqn.primitive]
         return [(inner.via(lambda x, y: [combine(x, y)], [scalar, scalar], [old, update])[0], scalar.mlir)]
 
-    attributes = (f"indices_are_sorted = {str(p['indices_are_sorted']).lower()}, unique_indices = {str(p['unique_indices']).lower()}, "
-                  f"scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {list(dims.update_window_dims)}, "
-                  f"inserted_window_dims = {list(dims.inserted_window_dims)}, input_batching_dims = {list(dims.operand_batching_dims)}, "
-                  f"scatter_indices_batching_dims = {list(dims.scatter_indices_batching_dims)}, "
-                  f"scatter_dims_to_operand_dims = {list(dims.scatter_dims_to_operand_dims)}, index_vector_dim = {aval.ndim - 1}>")
-    return e.emit(f'"stablehlo.scatter"({operand}, {indices}, {updates}) ({e.region([scalar.mlir, scalar.mlir], body)}) {{{attributes}}} : '
+    names = {"input_batching_dims" if name == "operand_batching_dims" else name: value for name, value in dims._asdict().items()}
+    attributes = (f"scatter_dimension_numbers = #stablehlo.scatter<{_dims_text(names, aval)}>, indices_are_sorted = "
+                  f"{str(p['indices_are_sorted']).lower()}, unique_indices = {str(p['unique_indices']).lower()}")
+    region = e.region([scalar.mlir, scalar.mlir], body)
+    return e.emit(f'"stablehlo.scatter"({operand}, {indices}, {updates}) ({region}) {{{attributes}}} : '
                   f"({have.mlir}, {aval.mlir}, {new.mlir}) -> {have.mlir}")

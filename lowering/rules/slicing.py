@@ -66,7 +66,7 @@ def _dynamic_update_slice(e, eqn, x, update, *starts):
 
 
 def whole_bytes(dtype):
-    """The dtype, or one of whole bytes that holds its values: XLA's CPU compiler aborts on some operations on less than a byte."""
+    """The dtype, or one of whole bytes that holds its values: XLA's CPU compiler aborts on some operations on parts of a byte."""
     if dtypes.is_extended(dtype) or dtypes.itemsize_bits(dtype) >= 8:
         return dtype
     return dtypes.int8 if dtypes.is_signed(dtype) else dtypes.uint8 if dtypes.is_integer(dtype) else dtypes.bfloat16

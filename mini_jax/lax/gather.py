@@ -21,6 +21,7 @@ from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise as ew
 from mini_jax.lax.iota import broadcasted_iota
+from mini_jax.lax.rows import dtype_list
 from mini_jax.lax.selection import select_n
 from mini_jax.lax.shapes import (add_any, broadcast, broadcast_in_dim, canonical_shape, convert_element_type, moveaxis,
                                  reshape)
@@ -68,12 +69,13 @@ class GatherScatterMode(enum.Enum):
             return mode
         found = _MODES.get(mode) if mode is None or isinstance(mode, str) else None
         if found is None:
-            raise ValueError(f"unknown gather mode {mode!r}: it may be 'clip', 'fill', 'drop', 'promise_in_bounds', 'one_hot' or a GatherScatterMode")
+            raise ValueError(f"unknown gather mode {mode!r}: it may be {', '.join(map(repr, _MODES))} or a GatherScatterMode")
         return found
 
 
 _MODES = {None: GatherScatterMode.FILL_OR_DROP, "fill": GatherScatterMode.FILL_OR_DROP, "drop": GatherScatterMode.FILL_OR_DROP,
-          "clip": GatherScatterMode.CLIP, "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS, "one_hot": GatherScatterMode.ONE_HOT}
+          "clip": GatherScatterMode.CLIP, "promise_in_bounds": GatherScatterMode.PROMISE_IN_BOUNDS,
+          "one_hot": GatherScatterMode.ONE_HOT}
 
 
 # --- what both check -----------------------------------------------------------------------------------------------------
@@ -88,7 +90,7 @@ def _distinct(dims, bound: int, increasing: bool = True) -> bool:
 
 
 def _result_shape(where: str, operand, indices, dims: GatherDimensionNumbers, slice_sizes) -> tuple[int, ...]:
-    """The shape of all windows together. Raises TypeError where the description does not fit the types; `where` says whose it is."""
+    """The shape of all windows together. Raises TypeError, beginning with `where`, if the description does not fit the types."""
     def check(holds, problem):
         if not holds:
             raise TypeError(f"{where}: {problem}")
@@ -96,7 +98,8 @@ def _result_shape(where: str, operand, indices, dims: GatherDimensionNumbers, sl
     check(dtypes.is_integer(indices.dtype), f"indices must have an integer dtype, got {indices.dtype}")
     check(indices.ndim >= 1, "indices need a last dimension that holds the index vectors")
     batch_shape = indices.shape[:-1]
-    check(_distinct(collapsed, operand.ndim), f"collapsed (inserted) dimensions {collapsed} must be distinct, increasing dimensions of the operand")
+    check(_distinct(collapsed, operand.ndim),
+          f"collapsed (inserted) dimensions {collapsed} must be distinct, increasing dimensions of the operand")
     check(_distinct(batching, operand.ndim) and set(batching).isdisjoint(collapsed),
           f"operand_batching_dims {batching} must be increasing dimensions of the operand, and none of them collapsed")
     check(_distinct(mapped, operand.ndim, False) and set(mapped).isdisjoint(batching),
@@ -106,16 +109,18 @@ def _result_shape(where: str, operand, indices, dims: GatherDimensionNumbers, sl
     check(len(index_batching) == len(batching) and _distinct(index_batching, len(batch_shape), False),
           f"the indices' batching dimensions {index_batching} must pair with operand_batching_dims {batching}")
     for d, i in zip(batching, index_batching):
-        check(operand.shape[d] == batch_shape[i], f"batching dimension {d} of the operand has size {operand.shape[d]}, but {i} of the "
-              f"indices has {batch_shape[i]}")
-    check(len(slice_sizes) == operand.ndim, f"slice_sizes {slice_sizes} must have one size for each of the operand's {operand.ndim} dimensions")
+        check(operand.shape[d] == batch_shape[i],
+              f"batching dimension {d} of the operand has size {operand.shape[d]}, but {i} of the indices has {batch_shape[i]}")
+    check(len(slice_sizes) == operand.ndim,
+          f"slice_sizes {slice_sizes} must have one size for each of the operand's {operand.ndim} dimensions")
     for d, (size, bound) in enumerate(zip(slice_sizes, operand.shape)):
         check(0 <= size <= bound, f"a window of size {size} does not fit dimension {d} of the operand, of size {bound}")
         check(size == 1 or d not in collapsed and d not in batching,
               f"dimension {d} is collapsed or batching, so its window must have size 1, not {size}")
     kept = [slice_sizes[d] for d in window_dims(dims, operand.ndim)]
     ndim = len(kept) + len(batch_shape)
-    check(_distinct(offset, ndim), f"window dimensions {offset} must be distinct, increasing dimensions of the {ndim} of the result")
+    check(_distinct(offset, ndim),
+          f"window dimensions {offset} must be distinct, increasing dimensions of the {ndim} of the result")
     check(len(offset) == len(kept), f"{len(kept)} window dimensions remain of the operand, but {len(offset)} are named: {offset}")
     kept, rest = iter(kept), iter(batch_shape)
     return tuple([next(kept) if d in offset else next(rest) for d in range(ndim)])
@@ -138,8 +143,8 @@ def _with_window_dim(dims: GatherDimensionNumbers, ndim: int, at: int) -> tuple[
 def _with_batching_dim(dims: GatherDimensionNumbers, at: int) -> GatherDimensionNumbers:
     """The description after the operand gained a dimension at `at`, and indices and result one at 0, that walk together."""
     pairs = sorted([(at, 0), *zip(_bump(dims.operand_batching_dims, at), _bump(dims.start_indices_batching_dims, 0))])
-    return GatherDimensionNumbers(_bump(dims.offset_dims, 0), _bump(dims.collapsed_slice_dims, at), _bump(dims.start_index_map, at),
-                                  tuple([d for d, _ in pairs]), tuple([i for _, i in pairs]))
+    return GatherDimensionNumbers(_bump(dims.offset_dims, 0), _bump(dims.collapsed_slice_dims, at),
+                                  _bump(dims.start_index_map, at), tuple([d for d, _ in pairs]), tuple([i for _, i in pairs]))
 
 
 def zeros_of(like):
@@ -168,9 +173,10 @@ def gather(operand, start_indices, dimension_numbers: GatherDimensionNumbers, sl
         mode, fill_value = GatherScatterMode.FILL_OR_DROP, 0
     if mode is not GatherScatterMode.FILL_OR_DROP or fill_value != fill_value:     # NaN is the default, and no good key
         fill_value = None
-    return gather_p.bind(operand, start_indices, dimension_numbers=GatherDimensionNumbers(*[tuple(map(int, d)) for d in dimension_numbers]),
-                         slice_sizes=canonical_shape(slice_sizes), unique_indices=bool(unique_indices),
-                         indices_are_sorted=bool(indices_are_sorted), mode=mode, fill_value=fill_value)
+    dims = GatherDimensionNumbers(*[tuple(map(int, d)) for d in dimension_numbers])
+    return gather_p.bind(operand, start_indices, dimension_numbers=dims, slice_sizes=canonical_shape(slice_sizes),
+                         unique_indices=bool(unique_indices), indices_are_sorted=bool(indices_are_sorted), mode=mode,
+                         fill_value=fill_value)
 
 
 def default_fill(dtype):
@@ -181,7 +187,8 @@ def default_fill(dtype):
 
 
 def _gather_type(operand, indices, *, dimension_numbers, slice_sizes, **_):
-    return operand.update(shape=_result_shape(f"lax.gather({operand}, {indices})", operand, indices, dimension_numbers, slice_sizes))
+    where = f"lax.gather({operand}, {indices})"
+    return operand.update(shape=_result_shape(where, operand, indices, dimension_numbers, slice_sizes))
 
 
 def _gather_jvp(primals, tangents, *, fill_value, **params):
@@ -189,30 +196,33 @@ def _gather_jvp(primals, tangents, *, fill_value, **params):
     y = gather_p.bind(operand, indices, fill_value=fill_value, **params)
     if type(tangents[0]) is Zero:
         return y, zero_like(y)
-    return y, gather_p.bind(tangents[0], indices, fill_value=0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None, **params)
+    zero = 0 if params["mode"] is GatherScatterMode.FILL_OR_DROP else None
+    return y, gather_p.bind(tangents[0], indices, fill_value=zero, **params)
 
 
 def _gather_transpose(ct, operand, indices, *, dimension_numbers, slice_sizes, fill_value, **promises):
     if operand.wanted:
-        operand.add(scatter_add_p.bind(zeros_of(operand), indices, ct, dimension_numbers=ScatterDimensionNumbers(*dimension_numbers), **promises))
+        dims = ScatterDimensionNumbers(*dimension_numbers)
+        operand.add(scatter_add_p.bind(zeros_of(operand), indices, ct, dimension_numbers=dims, **promises))
 
 
 def _gather_batch(axis, args, batch_dims, *, dimension_numbers, slice_sizes, indices_are_sorted, **params):
     (operand, indices), (d, i) = args, batch_dims
     if i is None:
-        numbers, place = _with_window_dim(dimension_numbers, typeof(operand).ndim - 1, d)
-        return gather_p.bind(operand, indices, dimension_numbers=numbers, slice_sizes=(*slice_sizes[:d], axis.size, *slice_sizes[d:]),
-                             indices_are_sorted=indices_are_sorted, **params), place
+        dims, place = _with_window_dim(dimension_numbers, typeof(operand).ndim - 1, d)
+        sizes = (*slice_sizes[:d], axis.size, *slice_sizes[d:])
+        return gather_p.bind(operand, indices, dimension_numbers=dims, slice_sizes=sizes, indices_are_sorted=indices_are_sorted,
+                             **params), place
     indices = moveaxis(indices, i, 0)
     if d is None:
-        numbers = dimension_numbers._replace(offset_dims=_bump(dimension_numbers.offset_dims, 0),
-                                             start_indices_batching_dims=_bump(dimension_numbers.start_indices_batching_dims, 0))
+        dims = dimension_numbers._replace(offset_dims=_bump(dimension_numbers.offset_dims, 0),
+                                          start_indices_batching_dims=_bump(dimension_numbers.start_indices_batching_dims, 0))
     elif axis.size == 0:
         example = [array_type(t.shape[:k] + t.shape[k + 1:], t.dtype) for t, k in ((typeof(operand), d), (typeof(indices), 0))]
         return reshape(operand, (0, *_result_shape("lax.gather", *example, dimension_numbers, slice_sizes))), 0
     else:
-        numbers, slice_sizes = _with_batching_dim(dimension_numbers, d), (*slice_sizes[:d], 1, *slice_sizes[d:])
-    return gather_p.bind(operand, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, indices_are_sorted=False, **params), 0
+        dims, slice_sizes = _with_batching_dim(dimension_numbers, d), (*slice_sizes[:d], 1, *slice_sizes[d:])
+    return gather_p.bind(operand, indices, dimension_numbers=dims, slice_sizes=slice_sizes, indices_are_sorted=False, **params), 0
 
 
 gather_p.type_rule, gather_p.jvp, gather_p.transpose, gather_p.batch = _gather_type, _gather_jvp, _gather_transpose, _gather_batch
@@ -237,14 +247,15 @@ def _scatter_type_rule(name: str, accepts: frozenset | None) -> Callable:
         if operand.dtype != updates.dtype:
             raise TypeError(f"{where}: operand and updates must have one dtype, got {operand.dtype} and {updates.dtype}")
         if accepts is not None and operand.dtype not in accepts:
-            raise TypeError(f"{where}: dtype {operand.dtype} is not accepted; it takes {', '.join(sorted(map(dtypes.short_name, accepts)))}")
+            raise TypeError(f"{where}: dtype {operand.dtype} is not accepted; it takes {dtype_list(accepts)}")
         dims = dimension_numbers
         rank = indices.ndim - 1 + len(dims.update_window_dims)
         if updates.ndim != rank:
-            raise TypeError(f"{where}: updates must have rank {rank}: the {indices.ndim - 1} batch dimensions of the indices and the "
-                            f"{len(dims.update_window_dims)} window dimensions {dims.update_window_dims}")
+            raise TypeError(f"{where}: updates must have rank {rank}: the {indices.ndim - 1} batch dimensions of the indices and "
+                            f"the {len(dims.update_window_dims)} window dimensions {dims.update_window_dims}")
         if not _distinct(dims.update_window_dims, rank):
-            raise TypeError(f"{where}: update_window_dims {dims.update_window_dims} must be distinct, increasing dimensions of the updates")
+            raise TypeError(f"{where}: update_window_dims {dims.update_window_dims} must be distinct, increasing dimensions of the "
+                            "updates")
         shape = _result_shape(where, operand, indices, GatherDimensionNumbers(*dims), scatter_sizes(operand, updates, dims))
         if shape != updates.shape:
             raise TypeError(f"{where}: updates of shape {updates.shape} do not fit the indices, which call for {shape}")
@@ -296,9 +307,12 @@ scatter_max_p = _declare("scatter-max", _ORDERED)
 def _bind(primitive, operand, indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode):
     if type(updates) in dtypes.python_scalar_types:
         updates = np.asarray(updates, typeof(operand).dtype)
-    return primitive.bind(operand, indices, updates, indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
-                          dimension_numbers=ScatterDimensionNumbers(*[tuple(map(int, d)) for d in dimension_numbers]),
-                          mode=_writing_mode(mode))
+    return primitive.bind(operand, indices, updates, dimension_numbers=_written_dims(dimension_numbers), mode=_writing_mode(mode),
+                          indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices))
+
+
+def _written_dims(dimension_numbers) -> ScatterDimensionNumbers:
+    return ScatterDimensionNumbers(*[tuple(map(int, d)) for d in dimension_numbers])
 
 
 def _writing_mode(mode) -> GatherScatterMode:
@@ -308,7 +322,7 @@ def _writing_mode(mode) -> GatherScatterMode:
 
 _DOC = """`operand` with {what} windows `updates` at `scatter_indices`, as laid out by `dimension_numbers`{repeated}
 
-    scatter_indices: integers, (…, k): index vectors. updates: of the shape that a gather at them would read, and of the operand's dtype.
+    scatter_indices: integers, (…, k): index vectors. updates: of the operand's dtype, and the shape that a gather there would read.
     mode: None, 'drop' and 'promise_in_bounds' leave out windows that do not lie inside, 'clip' moves them inside.
     indices_are_sorted, unique_indices: promises that let it run faster (broken, the result is undefined).
     Raises TypeError where the description does not fit the shapes. (StableHLO: scatter)
@@ -316,8 +330,8 @@ _DOC = """`operand` with {what} windows `updates` at `scatter_indices`, as laid 
 
 
 def _public(name: str, primitive: Primitive, what: str, repeated: str) -> Callable:
-    def function(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-                 unique_indices: bool = False, mode: str | GatherScatterMode | None = None):
+    def function(operand, scatter_indices, updates, dimension_numbers: ScatterDimensionNumbers, *,
+                 indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | GatherScatterMode | None = None):
         return _bind(primitive, operand, scatter_indices, updates, dimension_numbers, indices_are_sorted, unique_indices, mode)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOC.format(what=what, repeated=repeated)
@@ -421,8 +435,8 @@ def _mul_jvp(primals, tangents, **params):
         total = scatter_mul_p.bind(t, indices, updates, **params)
     if type(u) is not Zero:
         if not params["unique_indices"]:
-            raise NotImplementedError("the derivative of scatter_mul with respect to the updates is defined for unique_indices=True only "
-                                      "(.at[...].multiply(..., unique_indices=True)): else factors multiply each other")
+            raise NotImplementedError("the derivative of scatter_mul with respect to the updates is defined for unique_indices=True "
+                                      "only (.at[...].multiply(..., unique_indices=True)): else factors multiply each other")
         term = scatter_add_p.bind(zeros_of(y), indices,
                                   ew.mul(_read(operand, indices, updates, **params), u), **params)
         total = term if total is None else add_any(total, term)
@@ -475,12 +489,13 @@ def scatter_apply(operand, scatter_indices, func: Callable, dimension_numbers: S
     func: elementwise, dtype to the same dtype. update_shape: the shape that a gather at the indices would read.
     Differentiable where unique_indices=True. Raises TypeError where the description does not fit the shapes.
     """
-    aval, dims = typeof(operand), ScatterDimensionNumbers(*[tuple(map(int, d)) for d in dimension_numbers])
+    aval, dims = typeof(operand), _written_dims(dimension_numbers)
     flags = dict(indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices), mode=_writing_mode(mode))
     updates = broadcast(np.zeros((), aval.dtype), update_shape)
     if unique_indices:
         old = _read(operand, scatter_indices, updates, dims, **flags)
-        return scatter_p.bind(operand, scatter_indices, convert_element_type(func(old), aval.dtype), dimension_numbers=dims, **flags)
+        new = convert_element_type(func(old), aval.dtype)
+        return scatter_p.bind(operand, scatter_indices, new, dimension_numbers=dims, **flags)
     jaxpr, consts = stage(lambda x: [convert_element_type(func(x), aval.dtype)], [array_type((), aval.dtype)])
     if consts:
         raise NotImplementedError("lax.scatter_apply: func may not use arrays from outside itself, unless unique_indices=True")
@@ -489,7 +504,8 @@ def scatter_apply(operand, scatter_indices, func: Callable, dimension_numbers: S
 
 def _apply_jvp(primals, tangents, **params):
     if type(tangents[0]) is not Zero:
-        raise NotImplementedError("the derivative of scatter_apply is defined for unique_indices=True only: else the function may apply repeatedly")
+        raise NotImplementedError("the derivative of scatter_apply is defined for unique_indices=True only: else the function may "
+                                  "apply repeatedly")
     y = scatter_apply_p.bind(*primals, **params)
     return y, zero_like(y)
 

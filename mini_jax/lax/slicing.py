@@ -12,16 +12,16 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise as ew
-from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, batched_at, gather_p, scatter_p,
-                                 zeros_of)
+from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, batched_at, gather_p,
+                                 scatter_p, zeros_of)
 from mini_jax.lax.iota import broadcasted_iota, iota, iota_p
 from mini_jax.lax.selection import select_n
-from mini_jax.lax.shapes import (broadcast, broadcast_in_dim, canonical_axis, canonical_shape, convert_element_type, linear_in_first,
-                                 reshape, squeeze, sum_all)
+from mini_jax.lax.shapes import (broadcast, broadcast_in_dim, canonical_axis, canonical_shape, convert_element_type,
+                                 linear_in_first, reshape, squeeze, sum_all)
 
 __all__ = ["slice", "dynamic_slice", "dynamic_update_slice", "slice_in_dim", "index_in_dim", "dynamic_slice_in_dim",
-           "dynamic_index_in_dim", "dynamic_update_slice_in_dim", "dynamic_update_index_in_dim", "pad", "concatenate", "split", "rev",
-           "tile", "iota", "broadcasted_iota", "slice_p", "dynamic_slice_p", "dynamic_update_slice_p", "pad_p", "concatenate_p",
+           "dynamic_index_in_dim", "dynamic_update_slice_in_dim", "dynamic_update_index_in_dim", "pad", "concatenate", "split",
+           "rev", "tile", "iota", "broadcasted_iota", "slice_p", "dynamic_slice_p", "dynamic_update_slice_p", "pad_p", "concatenate_p",
            "split_p", "rev_p", "iota_p"]
 
 
@@ -80,8 +80,8 @@ def index_in_dim(operand, index: int, axis: int = 0, keepdims: bool = True):
 def _slice_type(x, *, start_indices, limit_indices, strides):
     steps = (1,) * x.ndim if strides is None else strides
     if not len(start_indices) == len(limit_indices) == len(steps) == x.ndim:
-        raise TypeError(f"lax.slice({x}): start {start_indices}, limit {limit_indices} and strides {strides} must have one entry for each of "
-                        f"the {x.ndim} dimensions")
+        raise TypeError(f"lax.slice({x}): start {start_indices}, limit {limit_indices} and strides {strides} must have one entry for "
+                        f"each of the {x.ndim} dimensions")
     for d, (start, limit, step, size) in enumerate(zip(start_indices, limit_indices, steps, x.shape)):
         if not 0 <= start <= limit <= size or step < 1:
             raise TypeError(f"lax.slice({x}): start {start}, limit {limit}, stride {step} in dimension {d} of size {size}; "
@@ -99,7 +99,8 @@ def _slice_transpose(ct, x, *, start_indices, limit_indices, strides):
 
 def _slice_batch(axis, args, dims, *, start_indices, limit_indices, strides):
     (x,), (d,) = args, dims
-    return slice(x, _inserted(start_indices, d, 0), _inserted(limit_indices, d, axis.size), strides and _inserted(strides, d, 1)), d
+    strides = strides and _inserted(strides, d, 1)
+    return slice(x, _inserted(start_indices, d, 0), _inserted(limit_indices, d, axis.size), strides), d
 
 
 slice_p.type_rule, slice_p.transpose, slice_p.batch = _slice_type, _slice_transpose, _slice_batch
@@ -149,7 +150,7 @@ def _starts(where: str, start_indices, shape: tuple[int, ...], allow_negative) -
     """The start indices as a list of scalars, counted from the front."""
     if hasattr(start_indices, "ndim"):
         if start_indices.ndim != 1:
-            raise TypeError(f"{where}: start_indices must be one-dimensional, or a sequence of scalars; got {typeof(start_indices)}")
+            raise TypeError(f"{where}: start_indices must be one-dimensional, or a sequence of scalars, got {typeof(start_indices)}")
         if isinstance(start_indices, np.ndarray):
             start_indices = list(start_indices)
         else:
@@ -197,11 +198,12 @@ dynamic_update_slice_p = _primitive("dynamic_update_slice")
 
 
 def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices: bool | Sequence[bool] = True):
-    """The part of shape `slice_sizes` that starts at `start_indices`, which may be computed; moved inside where it would stick out.
+    """The part of shape `slice_sizes` that starts at `start_indices`, which may be computed; moved inside if it would stick out.
 
     start_indices: one integer scalar for each dimension, or a one-dimensional array of them; negative ones count from the end,
     unless allow_negative_indices is False (in all, or in that dimension).
-    Raises TypeError where a size is greater than the dimension's, ValueError for a wrong number of indices. (StableHLO: dynamic_slice)
+    Raises TypeError where a size is greater than the dimension's, ValueError for a wrong number of indices.
+    (StableHLO: dynamic_slice)
     """
     aval = typeof(operand)
     starts = _starts("lax.dynamic_slice", start_indices, aval.shape, allow_negative_indices)
@@ -211,7 +213,8 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
 def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices: bool | Sequence[bool] = True):
     """`operand` with `update` written at `start_indices`; see dynamic_slice for these.
 
-    update: an array of the operand's dtype and rank, nowhere larger. Raises TypeError where it is not. (StableHLO: dynamic_update_slice)
+    update: an array of the operand's dtype and rank, nowhere larger. Raises TypeError where it is not.
+    (StableHLO: dynamic_update_slice)
     """
     aval = typeof(operand)
     starts = _starts("lax.dynamic_update_slice", start_indices, aval.shape, allow_negative_indices)
@@ -252,14 +255,16 @@ def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_nega
     if new.ndim == aval.ndim - 1:
         update = reshape(update, _inserted(new.shape, axis, 1))
     elif new.ndim != aval.ndim or new.shape[axis] != 1:
-        raise TypeError(f"lax.dynamic_update_index_in_dim({aval}, {new}, axis={axis}): the update must have size 1 along the axis, or lack it")
+        raise TypeError(f"lax.dynamic_update_index_in_dim({aval}, {new}, axis={axis}): the update must have size 1 along the axis, or "
+                        "lack it")
     return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
 
 
 def _dynamic_slice_type(x, *starts, slice_sizes):
     _check_starts(f"lax.dynamic_slice({x})", x.ndim, starts)
     if len(slice_sizes) != x.ndim or not all([0 <= n <= size for n, size in zip(slice_sizes, x.shape)]):
-        raise TypeError(f"lax.dynamic_slice({x}): slice_sizes {slice_sizes} must have, for each dimension, a size from 0 to the operand's")
+        raise TypeError(f"lax.dynamic_slice({x}): slice_sizes {slice_sizes} must have, for each dimension, a size from 0 to the "
+                        "operand's")
     return x.update(shape=slice_sizes)
 
 
@@ -275,14 +280,16 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
         return dynamic_slice_p.bind(x, *_inserted(starts, d, np.int32(0)), slice_sizes=_inserted(slice_sizes, d, axis.size)), d
     shape = typeof(x).shape if d is None else (*typeof(x).shape[:d], *typeof(x).shape[d + 1:])
     partial = tuple([k for k, (n, size) in enumerate(zip(slice_sizes, shape)) if n != size])
-    numbers = GatherDimensionNumbers(tuple(range(len(shape))), (), partial)
     if not partial:
         return x, d
-    return gather_p.batch(axis, (x, _index_vectors(axis, starts, start_dims, partial)), (d, 0), dimension_numbers=numbers, slice_sizes=slice_sizes,
-                          indices_are_sorted=True, unique_indices=True, mode=GatherScatterMode.CLIP, fill_value=None)
+    vectors = _index_vectors(axis, starts, start_dims, partial)
+    numbers = GatherDimensionNumbers(tuple(range(len(shape))), (), partial)
+    return gather_p.batch(axis, (x, vectors), (d, 0), dimension_numbers=numbers, slice_sizes=slice_sizes, indices_are_sorted=True,
+                          unique_indices=True, mode=GatherScatterMode.CLIP, fill_value=None)
 
 
-dynamic_slice_p.type_rule, dynamic_slice_p.transpose, dynamic_slice_p.batch = _dynamic_slice_type, _dynamic_slice_transpose, _dynamic_slice_batch
+dynamic_slice_p.type_rule, dynamic_slice_p.transpose = _dynamic_slice_type, _dynamic_slice_transpose
+dynamic_slice_p.batch = _dynamic_slice_batch
 linear_in_first(dynamic_slice_p)
 
 
@@ -322,9 +329,10 @@ def _update_batch(axis, args, dims):
     partial = tuple([k for k, (n, size) in enumerate(zip(new, shape)) if n != size])
     if not partial:
         return batched_at(axis, update, u, 0), 0
+    vectors = _index_vectors(axis, starts, start_dims, partial)
     numbers = ScatterDimensionNumbers(tuple(range(len(shape))), (), partial)
-    return scatter_p.batch(axis, (x, _index_vectors(axis, starts, start_dims, partial), update), (d, 0, u), dimension_numbers=numbers,
-                           indices_are_sorted=True, unique_indices=True, mode=GatherScatterMode.CLIP)
+    return scatter_p.batch(axis, (x, vectors, update), (d, 0, u), dimension_numbers=numbers, indices_are_sorted=True,
+                           unique_indices=True, mode=GatherScatterMode.CLIP)
 
 
 dynamic_update_slice_p.type_rule, dynamic_update_slice_p.jvp = _update_type, _update_jvp
@@ -370,7 +378,8 @@ def _pad_jvp(primals, tangents, *, padding_config):
     t, v = tangents
     if type(t) is Zero and type(v) is Zero:
         return y, zero_like(y)
-    return y, pad_p.bind(zeros_of(t) if type(t) is Zero else t, np.zeros((), v.dtype) if type(v) is Zero else v, padding_config=padding_config)
+    t, v = [zeros_of(tangent) if type(tangent) is Zero else tangent for tangent in tangents]
+    return y, pad_p.bind(t, v, padding_config=padding_config)
 
 
 def _unpad(ct, padding_config):
@@ -440,8 +449,8 @@ def _concatenate_type(*types, dimension):
             raise TypeError(f"{where}: operands must have one dtype (mini_jax.numpy.concatenate promotes)")
         if t.ndim != first.ndim or any([a != b for d, (a, b) in enumerate(zip(t.shape, first.shape)) if d != dimension]):
             raise TypeError(f"{where}: operands must agree in rank and in every dimension but {dimension}")
-    size = sum([t.shape[dimension] for t in types])
-    return array_type((*first.shape[:dimension], size, *first.shape[dimension + 1:]), first.dtype, all([t.weak_type for t in types]))
+    shape = (*first.shape[:dimension], sum([t.shape[dimension] for t in types]), *first.shape[dimension + 1:])
+    return array_type(shape, first.dtype, all([t.weak_type for t in types]))
 
 
 def _concatenate_jvp(primals, tangents, *, dimension):

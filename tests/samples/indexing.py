@@ -87,8 +87,8 @@ def pad(x, value, *, padding_config):
 
 def gathers(operand, indices, numbers, sizes, modes=(CLIP, DROP), unique=False, **more):
     return [Sample((uniform(shape=operand), indices), dict(
-        dimension_numbers=GatherDimensionNumbers(*numbers), slice_sizes=sizes, indices_are_sorted=False, unique_indices=unique, mode=mode,
-        fill_value=1 if mode is DROP else None), reference=gather, **more) for mode in modes]
+        dimension_numbers=GatherDimensionNumbers(*numbers), slice_sizes=sizes, indices_are_sorted=False, unique_indices=unique,
+        mode=mode, fill_value=1 if mode is DROP else None), reference=gather, **more) for mode in modes]
 
 
 def scatters(combine, operand, indices, updates, numbers, modes=(DROP, CLIP), unique=False, draw=uniform, **more):
@@ -104,9 +104,12 @@ def all_scatters(combine, repeated={}, unique={}, windows=True, every=None, **bo
     """Rows with repeated indices, in every dtype; batching dimensions with unique ones; and windows, clipped."""
     def few(*args, **more):
         return scatters(combine, *args, dtypes=FEW, **more, **both)
-    return [*scatters(combine, (4, 3), integers(-1, 5, (3, 1), np.int32), (3, 3), ((1,), (0,), (0,)), modes=(DROP,), dtypes=every, **repeated, **both),
-            *few((2, 4), constant([[3], [9]], np.uint8), (2,), ((), (1,), (1,), (0,), (0,)), modes=(DROP,), unique=True, **unique),
-            *(few((4, 3), constant([[2, 1], [0, 0]], np.int64), (2, 2, 2), ((1, 2), (), (0, 1)), modes=(CLIP,), **repeated) if windows else [])]
+    return [*scatters(combine, (4, 3), integers(-1, 5, (3, 1), np.int32), (3, 3), ((1,), (0,), (0,)), modes=(DROP,), dtypes=every,
+                      **repeated, **both),
+            *few((2, 4), constant([[3], [9]], np.uint8), (2,), ((), (1,), (1,), (0,), (0,)), modes=(DROP,), unique=True,
+                 **unique),
+            *(few((4, 3), constant([[2, 1], [0, 0]], np.int64), (2, 2, 2), ((1, 2), (), (0, 1)), modes=(CLIP,),
+                  **repeated) if windows else [])]
 
 
 SAMPLES = {
@@ -114,22 +117,31 @@ SAMPLES = {
                      reference=lambda x, **_: x[:, 1:]),
               Sample((uniform(shape=(7, 3)),), dict(start_indices=(1, 0), limit_indices=(6, 3), strides=(3, 2)),
                      reference=lambda x, **_: x[1:6:3, ::2]),
-              Sample((uniform(),), dict(start_indices=(1, 1), limit_indices=(1, 2), strides=None), reference=lambda x, **_: x[1:1, 1:2])],
-    "dynamic_slice": [Sample((uniform(shape=(4, 3)), integers(-2, 6, (), np.int32), integers(0, 3, (), np.uint8)), dict(slice_sizes=(2, 2)),
+              Sample((uniform(),), dict(start_indices=(1, 1), limit_indices=(1, 2), strides=None),
+                     reference=lambda x, **_: x[1:1, 1:2])],
+    "dynamic_slice": [Sample((uniform(shape=(4, 3)), integers(-2, 6, (), np.int32), integers(0, 3, (), np.uint8)),
+                             dict(slice_sizes=(2, 2)),
                              dtypes=ALL, reference=dynamic_slice),
-                      Sample((uniform(shape=(4, 3)), integers(0, 4, (), np.int64), constant(0, np.int64)), dict(slice_sizes=(1, 3)),
+                      Sample((uniform(shape=(4, 3)), integers(0, 4, (), np.int64), constant(0, np.int64)),
+                             dict(slice_sizes=(1, 3)),
                              reference=dynamic_slice)],
-    "dynamic_update_slice": [Sample((uniform(shape=(4, 3)), uniform(shape=(2, 2)), integers(-2, 6, (), np.int32), integers(0, 3, (), np.int8)),
+    "dynamic_update_slice": [Sample((uniform(shape=(4, 3)), uniform(shape=(2, 2)), integers(-2, 6, (), np.int32),
+                                     integers(0, 3, (), np.int8)),
                                     dtypes=ALL, reference=dynamic_update_slice, linear=((0,), (1,), (0, 1))),
-                             Sample((uniform(), uniform(), constant(0, np.int32), constant(1, np.int32)), reference=dynamic_update_slice,
+                             Sample((uniform(), uniform(), constant(0, np.int32), constant(1, np.int32)),
+                                    reference=dynamic_update_slice,
                                     linear=((0,), (1,), (0, 1)))],
-    "pad": [Sample((uniform(), uniform(shape=())), dict(padding_config=config), dtypes=which, reference=pad, linear=((0,), (1,), (0, 1)))
-            for config, which in ((((-1, 2, 1), (2, -2, 0)), ALL), (((1, 2, 0), (0, 1, 2)), None), (((0, 0, 0), (-1, -1, 0)), None))],
+    "pad": [Sample((uniform(), uniform(shape=())), dict(padding_config=config), dtypes=which, reference=pad,
+                   linear=((0,), (1,), (0, 1)))
+            for config, which in ((((-1, 2, 1), (2, -2, 0)), ALL), (((1, 2, 0), (0, 1, 2)), None),
+                                  (((0, 0, 0), (-1, -1, 0)), None))],
     "concatenate": [Sample((uniform(), uniform(shape=(2, 1)), uniform(shape=(2, 0))), dict(dimension=1), dtypes=ALL,
                            reference=lambda *xs, dimension: np.concatenate(xs, dimension), linear=((0,), (1,), (0, 1, 2))),
-                    Sample((uniform(), uniform(shape=(1, 3))), dict(dimension=0), reference=lambda *xs, dimension: np.concatenate(xs, dimension),
+                    Sample((uniform(), uniform(shape=(1, 3))), dict(dimension=0),
+                           reference=lambda *xs, dimension: np.concatenate(xs, dimension),
                            linear=((0, 1),))],
-    "split": [Sample((uniform(shape=(2, 5)),), dict(sizes=(2, 0, 3), axis=1), dtypes=ALL, reference=lambda x, **_: [x[:, :2], x[:, 2:2], x[:, 2:]])],
+    "split": [Sample((uniform(shape=(2, 5)),), dict(sizes=(2, 0, 3), axis=1), dtypes=ALL,
+                     reference=lambda x, **_: [x[:, :2], x[:, 2:2], x[:, 2:]])],
     "rev": [Sample((uniform(),), dict(dimensions=(1,)), dtypes=ALL, reference=lambda x, **_: x[:, ::-1]),
             Sample((uniform(),), dict(dimensions=(1, 0)), reference=lambda x, **_: x[::-1, ::-1])],
     "iota": [Sample((), dict(dtype=dtype, shape=(3, 4), dimension=1), dtypes=frozenset([dtype]), batched=(), linear=(), order=0,
@@ -138,15 +150,21 @@ SAMPLES = {
     "gather": [*gathers((4, 3), integers(-1, 5, (3, 1), np.int32), ((1,), (0,), (0,)), (1, 3), dtypes=ALL),
                *gathers((4, 3), constant([[2], [0]], np.uint8), ((0,), (0,), (0,)), (1, 2), modes=(DROP,), unique=True),
                *gathers((4, 3), integers(-1, 4, (2, 2), np.int64), ((0, 2), (), (1, 0)), (2, 1)),
-               *gathers((2, 4, 3), integers(0, 4, (2, 2, 1), np.int32), ((1,), (1,), (1,), (0,), (0,)), (1, 1, 3), modes=(PROMISE, DROP))],
-    "scatter": all_scatters(lambda old, new: new, dict(linear=((0,), (2,), (0, 2))), dict(linear=((0,), (2,), (0, 2))), every=ALL),
+               *gathers((2, 4, 3), integers(0, 4, (2, 2, 1), np.int32), ((1,), (1,), (1,), (0,), (0,)), (1, 1, 3),
+                        modes=(PROMISE, DROP))],
+    "scatter": all_scatters(lambda old, new: new, dict(linear=((0,), (2,), (0, 2))), dict(linear=((0,), (2,), (0, 2))),
+                            every=ALL),
     "scatter-add": all_scatters(lambda old, new: old + new, linear=((0,), (2,), (0, 2)), tolerance=16.0),
     "scatter-sub": all_scatters(lambda old, new: old - new, windows=False, linear=((0,), (2,), (0, 2)), tolerance=16.0),
-    "scatter-mul": all_scatters(lambda old, new: old * new, dict(differentiable=(0,)), dict(linear=((0,), (2,))), windows=False, tolerance=16.0),
+    "scatter-mul": all_scatters(lambda old, new: old * new, dict(differentiable=(0,)), dict(linear=((0,), (2,))), windows=False,
+                                tolerance=16.0),
     "scatter-min": all_scatters(np.minimum, windows=False, draw=distinct, linear=(), order=1),
     "scatter-max": all_scatters(np.maximum, draw=distinct, linear=(), order=1),
-    "scatter_apply": [Sample((uniform(shape=(4, 3)), integers(0, 4, (3, 1), np.int32)), dtypes=frozenset(dtypes.floats), order=0, linear=(), tolerance=16.0,
-                             call=lambda x, i: lax.scatter_apply(x, i, lambda v: v * v, ScatterDimensionNumbers((1,), (0,), (0,)), update_shape=(3, 3)),
+    "scatter_apply": [Sample((uniform(shape=(4, 3)), integers(0, 4, (3, 1), np.int32)), dtypes=frozenset(dtypes.floats), order=0,
+                             linear=(), tolerance=16.0,
+                             call=lambda x, i: lax.scatter_apply(x, i, lambda v: v * v, ScatterDimensionNumbers((1,), (0,), (0,)),
+                                                                 update_shape=(3, 3)),
                              reference=lambda x, i: scatter(lambda old, new: old * old)(
-                                 x, i, np.zeros((3, 3)), dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,)), mode=DROP))],
+                                 x, i, np.zeros((3, 3)), dimension_numbers=ScatterDimensionNumbers((1,), (0,), (0,)),
+                                 mode=DROP))],
 }

@@ -1,0 +1,92 @@
+"""x[index]: what an index reads, as slices, dynamic slices and gathers. Out of bounds it reads the nearest element."""
+from __future__ import annotations
+
+import numpy as np
+
+from mini_jax import lax
+from mini_jax.core.trace import typeof
+from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode
+from mini_jax.numpy.indices import (ARRAY, FULL, INT, How, Plan, expanded, has_operand, index_array, index_vectors, parse,
+                                    read_window, slice_range, window_of, with_scalar_booleans)
+from mini_jax.runtime.dispatch import library
+from mini_jax.runtime.xla import ArrayImpl
+
+_FILLING = (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.ONE_HOT)
+
+
+def getitem(x, index):
+    """x[index] with NumPy's meaning, and the nearest element for indices out of bounds.
+
+    Raises TypeError for what is no index, IndexError for one that does not fit x, NonConcreteBooleanIndexError for a traced mask.
+    """
+    kind = type(index)
+    if type(x) is ArrayImpl:                            # the usual cases, at the cost of one call of C++
+        if kind is int:
+            return _read_int(x, index)
+        if kind is slice:
+            shape = x.shape
+            if shape:
+                start, n, step = slice_range(index, shape[0])
+                if step == 1:
+                    return x if n == shape[0] else _read_range(x, start, n)
+    shape = x.shape
+    structure, operands = parse(shape, expanded(shape, index))
+    if structure.count(FULL) == len(structure):
+        return x
+    return (read_eagerly if type(x) is ArrayImpl else read)(x, operands, structure)
+
+
+def read(x, operands, structure, how: How = How()):
+    """What the index of this structure and these operands reads of x."""
+    x, structure, operands = with_scalar_booleans(x, structure, operands)
+    if how.mode in _FILLING and INT in structure:           # what may be filled is gathered; else an integer is a slice
+        codes = [code for code in structure if has_operand(code)]
+        operands = [np.asarray(i) if code is INT and type(i) is int else i for code, i in zip(codes, operands)]
+        structure = tuple([ARRAY if code is INT else code for code in structure])
+    plan = Plan(typeof(x).shape, structure, operands, how)
+    y = _strided(read_window(x, *window_of(plan)), plan)
+    if plan.ints:
+        y = lax.squeeze(y, plan.ints)
+    if plan.arrays:
+        y = _gathered(y, plan, how)
+    new = plan.new_axes()
+    return lax.expand_dims(y, new) if new else y
+
+
+read_eagerly = library(read, static_argnames=("structure", "how"))
+
+
+@library
+def _read_int(x, i):
+    shape = typeof(x).shape
+    return read(x, (i,), parse(shape, expanded(shape, 0))[0])
+
+
+@library(static_argnames=("n",))
+def _read_range(x, start, n):
+    return read(x, (start,), (n, *[FULL] * (typeof(x).ndim - 1)))
+
+
+def _strided(x, plan: Plan):
+    """Of a window, the elements that slices with steps take."""
+    steps = [step or 1 for step in plan.step]
+    if any([abs(s) != 1 for s in steps]):
+        x = lax.slice(x, [0] * len(steps), typeof(x).shape, [abs(s) for s in steps])
+    return lax.rev(x, [d for d, s in enumerate(steps) if s < 0])
+
+
+def _gathered(x, plan: Plan, how: How):
+    """Of an array whose dimensions are sliced, and rid of the integers', already: the elements at the index arrays."""
+    dims = [d for d in range(len(plan.shape)) if d not in plan.ints]
+    indexed = tuple([k for k, d in enumerate(dims) if d in plan.arrays])
+    shape = typeof(x).shape
+    if not all([shape[k] for k in indexed]):
+        if np.prod(plan.batch, dtype=int):
+            raise IndexError(f"an index array is out of bounds for an axis with size 0 of an array of shape {plan.shape}")
+        return lax.reshape(read_window(x, [0] * len(shape), [0 if k in indexed else n for k, n in enumerate(shape)]),
+                           plan.result_shape())
+    vectors = index_vectors([index_array(plan.arrays[dims[k]], shape[k], how) for k in indexed], plan.batch)
+    numbers = GatherDimensionNumbers(plan.offset_dims(), indexed, indexed)
+    return lax.gather(x, vectors, numbers, [1 if k in indexed else n for k, n in enumerate(shape)], fill_value=how.fill_value,
+                      unique_indices=how.unique_indices, indices_are_sorted=how.indices_are_sorted,
+                      mode=GatherScatterMode.PROMISE_IN_BOUNDS if how.mode is None else how.mode)
