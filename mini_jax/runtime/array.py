@@ -265,9 +265,12 @@ def _gather(array: ArrayImpl) -> np.ndarray:
     if not array.is_fully_addressable:
         raise RuntimeError("this array has parts on devices of other processes and cannot be read as a whole here: "
                            "read its addressable_shards")
-    array.copy_to_host_async()
+    buffers = array._arrays
+    if buffers[0]._sharding._device.platform != "cpu":
+        for buffer in buffers:
+            buffer._copy_single_device_array_to_host_async()
     host = np.empty(array.shape, array.dtype)
-    for buffer, index in zip(array._arrays, array._sharding.devices_indices_map(array.shape).values()):
+    for buffer, index in zip(buffers, array._sharding.devices_indices_map(array.shape).values()):
         host[index] = buffer._single_device_array_to_np_array_did_copy()[0]
     return host
 
