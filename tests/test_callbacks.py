@@ -181,10 +181,31 @@ def test_under_vmap_debug_and_io_callbacks_are_called_for_each_example_in_order(
     assert jax.vmap(lambda x: io_callback(lambda x: x, F32, x))(jnp.zeros(0)).shape == (0,)
 
 
+def test_a_batched_choice_shows_all_branches_and_a_batched_loop_all_steps_but_neither_repeats_input_and_output(capfd):
+    choose = lambda call: jax.vmap(lambda x: lax.cond(x > 0, lambda x: (call(x), x)[1], lambda x: -x, x))
+    assert printed(capfd, choose(lambda x: debug.print("{}", x)), jnp.arange(2.0)) == ["0.0", "1.0"]
+    loop = lambda call: jax.vmap(lambda x: lax.while_loop(lambda c: c < 2, lambda c: (call(c), c + 1)[1], x))
+    assert printed(capfd, loop(lambda x: debug.print("{}", x)), jnp.arange(2.0)) == ["0.0", "1.0", "1.0", "2.0"]
+    for mapped, what in ((choose, "cond"), (loop, "while_loop")):
+        with pytest.raises(NotImplementedError, match=f"{what}.*no effects"):
+            mapped(lambda x: io_callback(lambda x: None, None, x))(jnp.arange(2.0))
+
+
 def test_each_replica_of_a_pmap_calls():
     log = []
     jax.pmap(lambda x: (debug.callback(lambda x: log.append(float(x)), x), x)[1])(jnp.arange(4.0))
     assert sorted(log) == [0, 1, 2, 3]
+
+
+def test_a_failure_in_one_replica_does_not_leave_the_others_waiting():
+    def fail_for_two(x):
+        if x == 2:
+            raise ZeroDivisionError("two")
+    f = jax.pmap(lambda x: (debug.callback(fail_for_two, x), lax.psum(x, "i"))[1], axis_name="i")
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="ZeroDivisionError: two"):
+            f(jnp.arange(4.0))
+    np.testing.assert_array_equal(f(jnp.arange(10.0, 14.0)), [46.0] * 4)
 
 
 def test_order_is_refused_where_there_is_none():

@@ -13,3 +13,8 @@ class HostEffect(NamedTuple):
 def host_effects(effects: Iterable) -> list[HostEffect]:
     """Those among effects that are calls of Python."""
     return [effect for effect in effects if type(effect) is HostEffect]
+
+
+def only_shows(effect) -> bool:
+    """Is it the effect of a print or another debug callback, which may show more than happens without harm?"""
+    return type(effect) is HostEffect and effect.kind == "debug"

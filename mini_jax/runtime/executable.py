@@ -34,6 +34,8 @@ class Executable:
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
                  host_functions: Sequence[Any] = ()):
         self.loaded, self.host_functions = loaded, tuple(host_functions)
+        for function in self.host_functions:
+            function.carries_on = len(devices) > 1          # a replica that stopped would leave the others waiting for it
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
         self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
@@ -56,20 +58,25 @@ class Executable:
             if self.host_functions:
                 results = self.loaded.execute_sharded(inputs, with_tokens=True)
                 results.consume_token().block_until_ready()
+                self._raise_host_failure()
             else:
                 results = self.loaded.execute_sharded(inputs)
             outputs = results.consume_with_handlers(self._handlers)
         except (xla.XlaRuntimeError, ValueError):
-            for function in self.host_functions:
-                if function.failures:
-                    failure = function.failures.pop()
-                    raise failure from failure.__cause__
+            self._raise_host_failure()
             for value in inputs:
                 check_alive(value)          # XLA's words for a deleted input say neither which nor why
             raise
         for i in self._float0_outputs:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
         return outputs
+
+    def _raise_host_failure(self) -> None:
+        """Raise what a Python function that the program called has raised."""
+        for function in self.host_functions:
+            if function.failures:
+                failure = function.failures.pop()
+                raise failure from failure.__cause__
 
     def fastpath(self, out_tree, alive: bool = False) -> xla.Fastpath | None:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.

@@ -101,12 +101,15 @@ class OfBatch(NamedTuple):
 
 
 class HostFunction:
-    """What XLA calls: NumPy arrays -> a tuple of NumPy arrays. An exception ends the program; here its story is kept for the caller."""
-    __slots__ = ("call", "types", "x64", "takes_turn", "gives_turn", "place", "failures")
+    """What XLA calls: NumPy arrays -> a tuple of NumPy arrays. An exception ends the program; here its story is kept for the caller.
+
+    carries_on: the program goes on, with zeros as results, and the caller raises when it has ended.
+    """
+    __slots__ = ("call", "types", "x64", "takes_turn", "gives_turn", "place", "failures", "carries_on")
 
     def __init__(self, call: Callable, types: Sequence[ShapedArray], takes_turn: bool, gives_turn: bool, place: str | None):
         self.call, self.types, self.x64 = call, tuple(types), config.enable_x64.value
-        self.takes_turn, self.gives_turn, self.place, self.failures = takes_turn, gives_turn, place, []
+        self.takes_turn, self.gives_turn, self.place, self.failures, self.carries_on = takes_turn, gives_turn, place, [], False
 
     def __call__(self, *arrays):
         try:
@@ -114,7 +117,9 @@ class HostFunction:
         except BaseException as error:
             failure = told(error, self.call, self.place)
             self.failures[:] = [failure]
-            raise failure if isinstance(failure, Exception) else RuntimeError(repr(error))
+            if not self.carries_on:
+                raise failure if isinstance(failure, Exception) else RuntimeError(repr(error))
+            results = [np.zeros(t.shape, t.dtype) for t in self.types]
         return (np.uint8(0), *results) if self.gives_turn else tuple(results)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
+from mini_jax.core.effects import only_shows
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memoized
@@ -384,9 +385,9 @@ def _selecting(first: Jaxpr, rest: tuple[Jaxpr, ...], index_type) -> Jaxpr:
 def _batch(axis, args, dims, *, branches):
     index, *operands = args
     alike = dims[0] is None
-    if not alike and any(branch.effects for branch in branches):
-        raise NotImplementedError("vmap over the predicate or index of a cond runs all of its branches, which must have no effects (prints, "
-                                  "callbacks, writes to refs)")
+    if not alike and any([not only_shows(effect) for branch in branches for effect in branch.effects]):
+        raise NotImplementedError("vmap over the predicate or index of a cond runs all of its branches, which must have no effects "
+                                  "(io_callbacks, writes to refs); prints show the examples of all branches")
     derived = _batched_branches(branches[0], branches[1:], axis, tuple(dims[1:]), not alike)
     if alike:
         return cond_p.bind(index, *derived.consts, *operands, branches=derived.branches), list(derived.live)

@@ -13,6 +13,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
+from mini_jax.core.effects import only_shows
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
@@ -302,6 +303,9 @@ def _batched_loop(body_jaxpr: Jaxpr, cond_jaxpr: Jaxpr, axis, cond_dims: tuple, 
         if grown == carry:
             break
         carry = grown
+    if alone and not all([only_shows(effect) for effect in cond_jaxpr.effects | body_jaxpr.effects]):
+        raise NotImplementedError("vmap of a while_loop that ends at a different step for each example takes all steps for all of them, so its "
+                                  "functions must have no effects (io_callbacks, writes to refs); prints show every example until the last has ended")
     if not alone:
         return _BatchedLoop(condition.jaxpr, condition.consts, body.jaxpr, body.consts, carry, None)
     condition = batch_jaxpr(cond_jaxpr, axis, (*cond_dims, *carry), (0,))
