@@ -49,7 +49,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
             jaxpr, in_cuts, out_cuts = spread(jaxpr)
     elif any([effect.ordered for effect in host_effects(jaxpr.effects)]):
         raise ValueError(f"{name}: ordered calls of Python have no order between replicas that run at the same time; call with ordered=False")
-    jaxpr = sequenced(dce(jaxpr))
+    jaxpr = dce(jaxpr)
     used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
     used.update(v for v in jaxpr.outvars if type(v) is Var)
     kept = [keep_unused or v in used for v in jaxpr.invars]
@@ -58,7 +58,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
     module = Module(platform)
-    text = module.write(name, physicalize(jaxpr), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
+    text = module.write(name, physicalize(sequenced(jaxpr)), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes)
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
                    axes.count, in_cuts, out_cuts, needs.devices)

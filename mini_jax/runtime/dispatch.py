@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from lowering.grids import Cut
-from lowering.physical import physical_type
+from lowering.physical import is_extended, physical_type
 from lowering.program import Lowered, lower
 from mini_jax.core import config, dtypes, staging, trace
 from mini_jax.core.program import Jaxpr, ProgramInfo
@@ -107,7 +107,12 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
     put = device_put if committed else place
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
-                      host_functions=lowered.callbacks)
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.jaxpr if _can_run_again(lowered) else None)
+
+
+def _can_run_again(lowered: Lowered) -> bool:
+    """Can the program be run operation by operation, on the arrays that its executable takes?"""
+    return lowered.num_replicas == 1 and not any(map(is_extended, lowered.jaxpr.in_types))
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):

@@ -7,8 +7,9 @@ import numpy as np
 
 from lowering.physical import is_extended, physical_type
 from mini_jax.core import dtypes
+from mini_jax.core.program import Jaxpr
 from mini_jax.core.types import ShapedArray, array_type
-from mini_jax.runtime import xla
+from mini_jax.runtime import nonfinite, xla
 from mini_jax.runtime.array import ArrayImpl, check_alive, host_value, move, put_host
 from mini_jax.runtime.sharding import PmapSharding, on_device, pmap_sharding
 
@@ -22,17 +23,19 @@ class Executable:
     const_args: arrays that the program takes before its arguments (captured values).
     out_types, out_shardings: of each output.
     devices: all devices, in the order of the device assignment.
+    name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, where there is one replica of it.
     committed: whether outputs are committed to those devices, as they are when an input is.
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
         nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.
     """
-    __slots__ = ("loaded", "host_functions", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
+    __slots__ = ("loaded", "host_functions", "name", "jaxpr", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
                  "committed", "_handlers", "_float0_outputs", "__weakref__")
 
     def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
                  in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
-                 host_functions: Sequence[Any] = ()):
+                 host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None):
+        self.name, self.jaxpr = name, jaxpr
         self.loaded, self.host_functions = loaded, tuple(host_functions)
         for function in self.host_functions:
             function.carries_on = len(devices) > 1          # a replica that stopped would leave the others waiting for it
@@ -67,6 +70,8 @@ class Executable:
             for value in inputs:
                 check_alive(value)          # XLA's words for a deleted input say neither which nor why
             raise
+        if nonfinite.watching():
+            nonfinite.check(self.name, self.jaxpr, inputs, outputs)
         for i in self._float0_outputs:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
         return outputs
@@ -82,7 +87,7 @@ class Executable:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.
 
         alive: the caller has seen to it that no argument is a deleted array."""
-        if self.host_functions or self._float0_outputs or any(map(is_extended, self.out_types)):
+        if self.host_functions or nonfinite.watching() or self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
         if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1 and not alive:
             return None

@@ -1,0 +1,106 @@
+"""debug_nans and debug_infs: the operation that first produced a NaN or an infinity.
+
+What a compiled program returns is checked; where it is not finite, the program is run again, operation by operation, to find out which.
+"""
+from __future__ import annotations
+
+from typing import Sequence
+
+import numpy as np
+
+from mini_jax.core import config, dtypes, source
+from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, subprograms
+from mini_jax.core.trace import eval_trace, typeof
+
+_nans, _infs = config.debug_nans, config.debug_infs
+
+
+def watching() -> bool:
+    """Is one of the options on?"""
+    return _nans.value or _infs.value
+
+
+def _found(values: Sequence, kinds: Sequence[str]) -> str | None:
+    """Which of the kinds, "nan" and "inf", these values hold; None if none."""
+    for value in values:
+        dtype = getattr(value, "dtype", None)
+        if dtype is None or dtypes.is_extended(dtype) or not dtypes.is_inexact(dtype):
+            continue
+        host = np.asarray(value)
+        host = host if host.dtype.kind in "fc" else host.astype(np.float32)
+        for kind in kinds:
+            if (np.isnan(host) if kind == "nan" else np.isinf(host)).any():
+                return kind
+    return None
+
+
+def check(name: str, jaxpr: Jaxpr | None, inputs: Sequence, outputs: Sequence) -> None:
+    """FloatingPointError where the outputs of a program are not finite, naming the operation.
+
+    jaxpr: the program, as a function of inputs; None where it can't be run again.
+    """
+    kind = _found(outputs, [kind for kind, option in (("nan", _nans), ("inf", _infs)) if option.value])
+    if kind is None:
+        return
+    if jaxpr is not None and not any([value.is_deleted() for value in inputs]):
+        with _nans(False), _infs(False):
+            _run(jaxpr, inputs, kind)
+    raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
+
+
+def _run(jaxpr: Jaxpr, args: Sequence, kind: str) -> list:
+    """Run a program operation by operation, also those it calls; FloatingPointError at the first result that is not finite."""
+    env = dict(zip(jaxpr.invars, args, strict=True))
+    value = lambda atom: atom.val if type(atom) is Literal else env[atom]
+    for eqn in jaxpr.eqns:
+        env.update(zip(eqn.outvars, _apply(eqn, [value(v) for v in eqn.invars], kind)))
+    return [value(v) for v in jaxpr.outvars]
+
+
+def _apply(eqn: JaxprEqn, values: list, kind: str) -> list:
+    inside = _inside.get(eqn.primitive.name)
+    if inside is not None:
+        return inside(eqn.params, values, kind)
+    outs = eval_trace.process(eqn.primitive, tuple(values), eqn.params)
+    outs = outs if eqn.primitive.multiple_results else [outs]
+    if _found(outs, (kind,)):
+        place = f" at {source.describe(eqn.source)}" if eqn.source is not None else ""
+        types = ", ".join([str(typeof(v)) for v in values])
+        given = f"; an operand was {kind} already" if _found(values, (kind,)) else ""
+        raise FloatingPointError(f"invalid value ({kind}) encountered in {eqn.primitive.name}{place} (operands {types}{given})")
+    return outs
+
+
+def _call(params, values, kind):
+    (_, program), = subprograms(params)
+    return _run(program, values, kind)
+
+
+def _cond(params, values, kind):
+    branches = params["branches"]
+    return _run(branches[min(max(int(values[0]), 0), len(branches) - 1)], values[1:], kind)
+
+
+def _scan(params, values, kind):
+    consts, carry = params["num_consts"], params["num_carry"]
+    state, xs = values[consts:consts + carry], [np.asarray(x) for x in values[consts + carry:]]
+    steps, length = [], params["length"]
+    for i in (range(length - 1, -1, -1) if params["reverse"] else range(length)):
+        outs = _run(params["jaxpr"], [*values[:consts], *state, *[x[i] for x in xs]], kind)
+        state = outs[:carry]
+        steps.append(outs[carry:])
+    steps = steps[::-1] if params["reverse"] else steps
+    types = params["jaxpr"].out_types[carry:]
+    return [*state, *[np.stack([np.asarray(step[k]) for step in steps]) if steps else np.zeros((0, *t.shape), t.dtype) for k, t in enumerate(types)]]
+
+
+def _while(params, values, kind):
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    cond_consts, body_consts, state = values[:first], values[first:second], values[second:]
+    while bool(_run(params["cond_jaxpr"], [*cond_consts, *state], kind)[0]):
+        state = _run(params["body_jaxpr"], [*body_consts, *state], kind)
+    return state
+
+
+_inside = {"cond": _cond, "scan": _scan, "while": _while,
+           **dict.fromkeys(["jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call"], _call)}
