@@ -1,6 +1,7 @@
 """Lowering a whole program: which inputs it keeps, which buffers it may reuse, and its text."""
 from __future__ import annotations
 
+import time
 import warnings
 from functools import cached_property
 from typing import Sequence
@@ -12,6 +13,7 @@ from lowering.ordering import sequenced
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
 from mini_jax.core.effects import host_effects
+from mini_jax.core.logs import TRACE_SECONDS
 from mini_jax.core.program import Jaxpr, Var, dce
 
 
@@ -21,13 +23,16 @@ class Lowered:
     jaxpr: without dead code, its constants among its inputs; kept: for each of the original inputs, whether it is used.
     consts: the captured arrays that the program takes before its arguments.
     in_cuts, out_cuts: how inputs and outputs are spread over replicas; devices: those that a pmap in the program asks for.
+    trace_seconds (where log_compiles was on), lower_seconds: what it took.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, out_types: list, kept: list[bool], text: str, callbacks: list,
-                 num_replicas: int, in_cuts: Sequence, out_cuts: Sequence, devices: tuple | None):
+                 num_replicas: int, in_cuts: Sequence, out_cuts: Sequence, devices: tuple | None,
+                 trace_seconds: float | None, lower_seconds: float):
         self.name, self.jaxpr, self.consts, self.in_types, self.out_types, self.kept = name, jaxpr, consts, in_types, out_types, kept
         self.located_text, self.callbacks = text, callbacks
         self.num_replicas, self.in_cuts, self.out_cuts, self.devices = num_replicas, in_cuts, out_cuts, devices
+        self.trace_seconds, self.lower_seconds = trace_seconds, lower_seconds
 
     @cached_property
     def text(self) -> str:
@@ -41,6 +46,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     axes: where the program itself is what replicas run, those and its named axes. By default the program stands outside of all pmaps,
     and there are as many replicas as those in it need.
     """
+    start, trace_seconds = time.perf_counter(), jaxpr.memo.get(TRACE_SECONDS)
     in_types, out_types, needs = jaxpr.in_types, jaxpr.out_types, demand(jaxpr)
     in_cuts, out_cuts = [()] * len(in_types), [()] * len(out_types)
     if axes is None:
@@ -61,7 +67,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     text = module.write(name, physicalize(sequenced(jaxpr)), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes)
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
-                   axes.count, in_cuts, out_cuts, needs.devices)
+                   axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start)
 
 
 def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:

@@ -1,11 +1,13 @@
 """Staging: running a function on tracers and recording what it does as a program."""
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from mini_jax.core import source
+from mini_jax.core import config, source
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, memoized
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof
@@ -126,13 +128,49 @@ def capture_numpy(value: np.ndarray):
 
 def stage(fun: Callable, in_types: Sequence[AbstractValue], info: ProgramInfo | None = None) -> tuple[Jaxpr, list]:
     """The program that `fun` (flat values -> flat list of values) is on inputs of these types, and its constants' values."""
-    trace = StagingTrace(info, state.trace)
+    watched = _watch_leaks.value
+    trace = (_WatchedTrace if watched else StagingTrace)(info, state.trace)
     try:
         with current_trace(trace), staging(True):
             outputs = fun(*[trace.new_input(aval) for aval in in_types])
-            return trace.program(outputs)
+            program = trace.program(outputs)
     finally:
         trace.end()
+    if watched:
+        del outputs
+        trace.raise_if_leaked()
+    return program
+
+
+_watch_leaks = config.check_tracer_leaks
+
+
+class _WatchedTrace(StagingTrace):
+    """For the option check_tracer_leaks: knows its tracers, and raises when one of them is still there after the end."""
+    __slots__ = ("made",)
+
+    def __init__(self, info, parent):
+        super().__init__(info, parent)
+        self.made: list[weakref.ref] = []
+
+    def new_input(self, aval):
+        tracer = super().new_input(aval)
+        self.made.append(weakref.ref(tracer))
+        return tracer
+
+    def record(self, primitive, args, params):
+        out = super().record(primitive, args, params)
+        self.made += map(weakref.ref, out if primitive.multiple_results else [out])
+        return out
+
+    def raise_if_leaked(self) -> None:
+        """UnexpectedTracerError for a tracer that something outside of the traced function still holds."""
+        if any([ref() is not None for ref in self.made]):
+            gc.collect()                             # what only a cycle holds is on its way out
+        for ref in self.made:
+            tracer = ref()
+            if tracer is not None:
+                raise leaked(tracer)
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence, *args) -> list:

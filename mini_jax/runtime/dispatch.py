@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -11,7 +12,7 @@ import numpy as np
 from lowering.grids import Cut
 from lowering.physical import is_extended, physical_type
 from lowering.program import Lowered, lower
-from mini_jax.core import config, dtypes, staging, trace
+from mini_jax.core import config, dtypes, logs, staging, trace
 from mini_jax.core.program import Jaxpr, ProgramInfo
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
@@ -81,6 +82,10 @@ class FunctionCaches:
         found = self._by_function.get(fun)
         return found if found is not None else self._by_function.setdefault(fun, {})
 
+    def functions(self) -> list:
+        """The functions that have a dictionary."""
+        return list(self._by_function)
+
     def clear(self):
         self._by_function.clear()
 
@@ -103,7 +108,10 @@ def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = Fals
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
                   out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
     """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
+    start = time.perf_counter()
     loaded = xla.compile(lowered.located_text, devices, num_replicas=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
+    if logs.compiles.value:
+        logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
     put = device_put if committed else place
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,

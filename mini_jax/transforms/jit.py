@@ -1,12 +1,13 @@
 """jit: a function becomes a program, recorded once for each combination of types, compiled by XLA, dispatched by C++."""
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
 from lowering.program import lower
-from mini_jax.core import config
+from mini_jax.core import config, logs
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
 from mini_jax.core.pytree import PyTreeDef
@@ -19,6 +20,7 @@ from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
 from mini_jax.transforms import stages
 from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
+from mini_jax.transforms.cache_misses import Signature, explain
 from mini_jax.transforms.jvp import jvp_call
 from mini_jax.transforms.linearize import linearize_call, transpose_call
 from mini_jax.transforms.vmap import batch_call
@@ -163,7 +165,7 @@ def record(fun: Callable, options: Options, call: Call, transformation: str = "j
 
 def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Traced:
     """`record`, for types of the flat arguments that need not be those of the call."""
-    key = (types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
+    key = Signature(types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
     cache = programs.of(fun)
     found = cache.get(key)
     if type(found) is Traced:
@@ -177,7 +179,12 @@ def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Tra
         return checked_outputs(outs, out_tree, info)
 
     def build():
+        if logs.cache_misses.value:
+            explain(fun, info, key, programs)
+        start = time.perf_counter()
         jaxpr, consts = stage(flat_fun, types, info)
+        if logs.compiles.value:
+            jaxpr.memo[logs.TRACE_SECONDS] = time.perf_counter() - start
         return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())
 
     traced = once(cache, key, build)
