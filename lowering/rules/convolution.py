@@ -1,10 +1,13 @@
-"""How convolutions are written: in the dtypes of XLA's fast kernels."""
+"""How convolutions are written: as products where nothing slides, and in the dtypes of XLA's fast kernels."""
 from __future__ import annotations
 
 from lowering.emit import lowers
 from lowering.rules.reductions import compare
 from mini_jax.core import dtypes
-from mini_jax.lax.convolution import conv_general_dilated_p
+from mini_jax.lax.convolution import conv_general_dilated_p, dilated
+from mini_jax.lax.dot import dot_general
+from mini_jax.lax.shapes import reshape, transpose
+from mini_jax.lax.slicing import pad, slice
 
 
 @lowers(conv_general_dilated_p)
@@ -12,6 +15,8 @@ def _conv_general_dilated(e, eqn, lhs, rhs):
     a, b, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
     if 0 in (a.size, b.size, out.size):
         return e.constant(0, out)
+    if _nothing_slides(eqn.params, b.shape, out.shape):
+        return e.via(lambda x, w: [_product(x, w, out, **eqn.params)], eqn.in_types, (lhs, rhs))[0]
     dtype = _compute_dtype(a.dtype, out.dtype)
     lhs, rhs = e.convert(lhs, a, dtype), e.convert(rhs, b, dtype)
     a, b, result = a.update(dtype=dtype), b.update(dtype=dtype), out.update(dtype=dtype)
@@ -58,3 +63,48 @@ def _complex_convolution(e, params, lhs, a, rhs, b, out) -> str:
     re = e.emit(f"stablehlo.subtract {times(p, r)}, {times(q, s)} : {real(out).mlir}")
     im = e.emit(f"stablehlo.add {times(p, s)}, {times(q, r)} : {real(out).mlir}")
     return e.emit(f"stablehlo.complex {re}, {im} : {out.mlir}")
+
+
+# --- convolutions that are products --------------------------------------------------------------------------------------------------
+
+def _nothing_slides(params, rhs_shape, out_shape) -> bool:
+    """In each spatial dimension the window is one entry, or has one place."""
+    _, rhs_spec, out_spec = params["dimension_numbers"]
+    return all([1 in (rhs_shape[k], out_shape[s]) for k, s in zip(rhs_spec[2:], out_spec[2:])])
+
+
+def _product(lhs, rhs, out, *, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count, batch_group_count,
+             precision, preferred_element_type):
+    """A convolution in which nothing slides: dimensions with a window of one entry are free, the others are contracted.
+
+    XLA takes a convolution as it is, e.g. the gradient of a pointwise kernel as one with a window as large as the image, which
+    costs seven times the product (jaxlib 0.10).
+    """
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    config, limits, steps, free, summed = [(0, 0, 0)] * lhs.ndim, list(lhs.shape), [1] * lhs.ndim, [], []
+    for d, k, s, stride, (low, high), base, holes in zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], window_strides, padding, lhs_dilation,
+                                                         rhs_dilation):
+        window, places = rhs.shape[k], out.shape[s]
+        config[d] = (low, high, base - 1)
+        steps[d], limits[d] = (stride, dilated(places, stride)) if window == 1 else (holes, dilated(window, holes))
+        (free if window == 1 else summed).append((d, k, s))
+    if any([any(entry) for entry in config]):
+        lhs = pad(lhs, lhs.dtype.type(0), config)
+    lhs = slice(lhs, (0,) * lhs.ndim, limits, steps)
+
+    groups = feature_group_count * batch_group_count
+    grouped = lhs_spec[0 if batch_group_count > 1 else 1]
+    split = lambda x, d: reshape(x, (*x.shape[:d], groups, x.shape[d] // groups, *x.shape[d + 1:]))
+    lhs, rhs = split(lhs, grouped), split(rhs, rhs_spec[0])
+    at = lambda d: d + (d >= grouped)                    # where a dimension of lhs stands after the split: the part behind the groups
+    of = lambda k: k + (k >= rhs_spec[0])
+    y = dot_general(lhs, rhs, (((at(lhs_spec[1]), *[at(d) for d, _, _ in summed]), (of(rhs_spec[1]), *[of(k) for _, k, _ in summed])),
+                               ((grouped,), (rhs_spec[0],))), precision, preferred_element_type)
+    # y: (groups, the free dimensions of lhs in their order, those of rhs in theirs: its output features, windows of one entry)
+    left = [lhs_spec[0], *[d for d, _, _ in free]]
+    right = [rhs_spec[0], *[k for _, k, _ in free]]
+    place = {("lhs", d): 1 + i for i, d in enumerate(sorted(left))} | {("rhs", k): 1 + len(left) + i for i, k in enumerate(sorted(right))}
+    order = {out_spec[0]: [place["lhs", lhs_spec[0]]], out_spec[1]: [0, place["rhs", rhs_spec[0]]]}
+    order |= {s: [place["lhs", d]] for d, _, s in free} | {s: [] for _, _, s in summed}
+    ones = [place["rhs", k] for _, k, _ in free]
+    return reshape(transpose(y, [*sum([order[d] for d in range(out.ndim)], []), *ones]), out.shape)

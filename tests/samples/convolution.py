@@ -62,5 +62,8 @@ SAMPLES = {
         convolution((2, 6, 7), (6, 2, 3), (2,), ((1, 1),), None, None, None, 3),
         convolution((6, 3, 7), (6, 3, 3), (2,), ((1, 1),), None, None, None, 1, 3),
         convolution((2, 3), (5, 3)),
+        convolution((2, 5, 3, 6), (1, 1, 6, 5), (2, 1), ((1, 0), (-1, 1)), (1, 2), None, ("NHWC", "HWIO", "NCHW")),     # a pointwise kernel
+        convolution((2, 6, 5), (6, 2, 1), (2,), None, None, None, None, 3),
+        convolution((6, 3, 5), (3, 3, 6), (2,), ((0, 1),), (2,), (3,), ("NCH", "HIO", "NHC"), 1, 3),                    # one place
     ],
 }
