@@ -1,16 +1,25 @@
-"""Looking into compiled programs while they run: debug.print, debug.callback."""
+"""Looking into compiled programs while they run: debug.print, debug.callback, debug.breakpoint."""
 from __future__ import annotations
 
 import builtins
+import cmd
+import linecache
+import pprint
 import re
 import string
+import sys
+import threading
+import warnings
 from typing import Callable
 
+from mini_jax.core import source
 from mini_jax.core.effects import HostEffect
+from mini_jax.core.pytree import flatten
+from mini_jax.core.trace import Tracer
 from mini_jax.core.tracebacks import boundary
 from mini_jax.transforms.callbacks import bind_call, debug_callback_p
 
-__all__ = ["print", "callback"]
+__all__ = ["print", "callback", "breakpoint"]
 
 
 @boundary
@@ -72,3 +81,133 @@ class _Fields(string.Formatter):
         unused = [f"number {i}" for i in range(len(args)) if i not in used_args] + [repr(k) for k in kwargs if k not in used_args]
         if unused:
             raise ValueError(f"debug.print: no field of the format string shows argument {', '.join(unused)}: add {{}} or {{name}} for each")
+
+
+# --- breakpoint -------------------------------------------------------------------------------------------------------------------
+
+@boundary
+def breakpoint(*, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None, ordered: bool = False,
+               token=None, stdin=None, stdout=None) -> None:
+    """Stop here each time that the compiled program comes here, and read commands: the variables of the functions on the stack have the
+    values that they have then.
+
+    Commands: p and pp (print an expression), l (list the source), bt (backtrace), u and d (go to the caller's frame and back),
+    c (continue), q (quit: an error ends the program), h (help). filter_frames: leave out the frames of this package; num_frames: how
+    many at most. stdin, stdout: files to use instead of the terminal. Under vmap it stops for each example.
+    """
+    frames, frame = [], sys._getframe(1)
+    while frame is not None and (num_frames is None or len(frames) < num_frames):
+        if not filter_frames or not source.is_internal(frame.f_code.co_filename):
+            frames.append(frame)
+        frame = frame.f_back
+    places = [(f.f_code.co_filename, f.f_lineno, f.f_code.co_qualname, f.f_globals) for f in frames]
+
+    def stop(*variables):
+        with _stopped:
+            _Prompt(list(zip(places, variables)), stdin, stdout).cmdloop()
+    bind_call(debug_callback_p, stop, "debug.breakpoint", tuple([_shown_variables(f.f_locals) for f in frames]), {}, None, (), static=True,
+              effect=HostEffect("debug", bool(ordered)))
+
+
+_stopped = threading.Lock()                      # one prompt at a time
+
+
+class _Opaque:
+    """A variable that is no pytree of arrays, as a leaf that goes along."""
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+def _shown_variables(variables: dict) -> dict:
+    """The variables, those that hold no tracers wrapped: their values are known already."""
+    def holds_tracer(value) -> bool:
+        try:
+            return any([isinstance(leaf, Tracer) and leaf._trace.alive for leaf in flatten(value)[0]])
+        except (TypeError, ValueError):              # dictionaries whose keys have no order
+            return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")              # of iterators, which are leaves
+        return {name: value if holds_tracer(value) else _Opaque(value) for name, value in variables.items()}
+
+
+class _Prompt(cmd.Cmd):
+    """Reads commands about frames, innermost first: ((file, line, function, globals), variables)."""
+    prompt = "(mini_jax) "
+
+    def __init__(self, frames: list, stdin, stdout):
+        super().__init__(stdin=stdin, stdout=stdout)
+        self.use_rawinput = stdin is None
+        self.frames = [(place, {k: v.value if type(v) is _Opaque else v for k, v in variables.items()}) for place, variables in frames]
+        self.at = 0
+
+    def preloop(self):
+        self._say(self._place(self.at))
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text + "\n")
+
+    def _place(self, i: int) -> str:
+        (file, line, function, _), _ = self.frames[i]
+        return f"{'>' if i == self.at else ' '} {file}({line}) {function}\n-> {linecache.getline(file, line).strip()}"
+
+    def _value(self, expression: str):
+        (_, _, _, names), variables = self.frames[self.at]
+        return eval(expression, {**names, **variables})
+
+    def _show(self, expression: str, form: Callable) -> None:
+        try:
+            self._say(form(self._value(expression)))
+        except Exception as error:
+            self._say(f"*** {type(error).__name__}: {error}")
+
+    def do_p(self, expression):
+        """p EXPRESSION: print its value"""
+        self._show(expression, repr)
+
+    def do_pp(self, expression):
+        """pp EXPRESSION: print its value, over several lines"""
+        self._show(expression, pprint.pformat)
+
+    def do_l(self, _):
+        """l: list the source around this line"""
+        file, line = self.frames[self.at][0][:2]
+        for n in range(max(line - 5, 1), line + 6):
+            text = linecache.getline(file, n).rstrip()
+            self._say(f"{n:5}{' ->' if n == line else '   '} {text}")
+
+    def do_bt(self, _):
+        """bt: the frames, outermost first"""
+        self._say("\n".join([self._place(i) for i in reversed(range(len(self.frames)))]))
+
+    def do_u(self, _):
+        """u: go up, to the caller's frame"""
+        self.at = min(self.at + 1, len(self.frames) - 1)
+        self._say(self._place(self.at))
+
+    def do_d(self, _):
+        """d: go down again"""
+        self.at = max(self.at - 1, 0)
+        self._say(self._place(self.at))
+
+    def do_c(self, _):
+        """c: continue"""
+        return True
+
+    def do_q(self, _):
+        """q: quit; the program ends with an error"""
+        raise RuntimeError("quit from debug.breakpoint")
+
+    do_list, do_up, do_down, do_continue, do_quit, do_exit, do_where = do_l, do_u, do_d, do_c, do_q, do_q, do_bt
+    do_cont, do_w = do_c, do_bt
+
+    def do_EOF(self, _):
+        """end of input: continue"""
+        return True
+
+    def emptyline(self):
+        return False
+
+    def default(self, line):
+        self._show(line, repr)

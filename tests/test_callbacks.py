@@ -1,4 +1,6 @@
 """Calling Python from programs: results, effects and their order, errors, under every transformation."""
+import io
+
 import numpy as np
 import pytest
 
@@ -235,3 +237,24 @@ def test_prints_take_pytrees_keys_and_python_values(capfd):
     seen = []
     jax.jit(lambda k: debug.callback(seen.append, k))(jax.random.key(0))
     assert seen[0] == jax.random.key(0)
+
+
+# --- debug.breakpoint -------------------------------------------------------------------------------------------------------------
+
+def stopping(x, stdin, stdout):
+    label, pair = "here", {"a": x, 3: None, "b": None}
+    y = x * 2
+    debug.breakpoint(stdin=stdin, stdout=stdout)
+    return y + len(label) + len(pair)
+
+
+def test_a_breakpoint_shows_the_variables_with_their_values_of_that_time():
+    for transformed in (lambda f: f, jax.jit, jax.grad):
+        out = io.StringIO()
+        f = transformed(lambda x: stopping(x, io.StringIO("p y\np label\nl\nu\np x + 1\nd\np nothing\nbt\nc\n"), out))
+        jax.block_until_ready(f(3.0))
+        text = out.getvalue()
+        for part in ("stopping", "6.", "'here'", "-> debug.breakpoint(stdin", "4.", "*** NameError"):
+            assert part in text, (part, text)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="quit from debug.breakpoint"):
+        jax.jit(lambda x: stopping(x, io.StringIO("q\n"), io.StringIO()))(1.0)

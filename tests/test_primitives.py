@@ -20,6 +20,7 @@ from tests.samples import Sample, collect
 # Families whose primitives take programs, devices or effects, and the file that tests them.
 ELSEWHERE = {
     "higher_order": "test_transforms.py",
+    "callbacks": "test_callbacks.py",
     "collectives": "test_collectives.py",
     "refs": "test_refs.py",
 }
