@@ -71,22 +71,40 @@ def _cut_inside(jaxpr: Jaxpr, ins: Sequence[bool], outs: Sequence[bool]) -> tupl
                 cuts_of.setdefault(v, []).append(None if d is None else Cut(eqn.params["axis_size"], d))
     whole = {v for v, permitted in zip((*jaxpr.invars, *jaxpr.outvars), (*ins, *outs)) if type(v) is Var and not permitted} | set(jaxpr.constvars)
     cuts = {v: (found[0],) for v, found in cuts_of.items() if v not in whole and None not in found and len(set(found)) == 1}
+    inside, deeper = _cut_deeper(pmaps, cuts)
     parts: dict[Var, Var] = {}
     eqns = []
     for eqn in jaxpr.eqns:
         if eqn in pmaps:
-            once = lambda v: type(v) is Var and v in cuts and len(cuts_of[v]) == 1
-            inner, deeper_ins, deeper_outs = _cut_inside(eqn.params["jaxpr"], [once(v) for v in eqn.invars], [once(v) for v in eqn.outvars])
-            for v, part, deeper in zip((*eqn.invars, *eqn.outvars), (*inner.invars, *inner.outvars), (*deeper_ins, *deeper_outs)):
-                if type(v) is Var and v in cuts and v not in parts:
-                    parts[v], cuts[v] = Var(part.aval), _outwards(*cuts[v], deeper)
+            inner = inside[eqn]
+            parts.update({v: Var(part.aval) for v, part in zip((*eqn.invars, *eqn.outvars), (*inner.invars, *inner.outvars))
+                          if type(v) is Var and v in cuts and v not in parts})
             dims = {name: tuple([None if type(v) is Var and v in cuts else d for v, d in zip(atoms, eqn.params[name])])
                     for name, atoms in (("in_dims", eqn.invars), ("out_dims", eqn.outvars))}
             eqn = eqn.replace(invars=[_in_parts(v, parts) for v in eqn.invars], outvars=[_in_parts(v, parts) for v in eqn.outvars],
                               params={**eqn.params, "jaxpr": inner, **dims})
         eqns.append(eqn)
     rewritten = jaxpr.replace(invars=[_in_parts(v, parts) for v in jaxpr.invars], eqns=eqns, outvars=[_in_parts(v, parts) for v in jaxpr.outvars])
-    return rewritten, *[[cuts.get(v, ()) if type(v) is Var else () for v in atoms] for atoms in (jaxpr.invars, jaxpr.outvars)]
+    all_cuts = {v: _outwards(*cut, deeper[v]) for v, cut in cuts.items()}
+    return rewritten, *[[all_cuts.get(v, ()) if type(v) is Var else () for v in atoms] for atoms in (jaxpr.invars, jaxpr.outvars)]
+
+
+def _cut_deeper(pmaps: Sequence[JaxprEqn], cuts: dict) -> tuple[dict, dict]:
+    """The programs of pmaps, rewritten for parts of parts where all pmaps that share a value in parts agree on these, and those cuts."""
+    refused: set = set()
+    while True:
+        found: dict[Var, list] = {}
+        inside = {}
+        for eqn in pmaps:
+            permitted = lambda atoms: [type(v) is Var and v in cuts and v not in refused for v in atoms]
+            inside[eqn], ins, outs = _cut_inside(eqn.params["jaxpr"], permitted(eqn.invars), permitted(eqn.outvars))
+            for v, deeper in zip((*eqn.invars, *eqn.outvars), (*ins, *outs)):
+                if type(v) is Var and v in cuts:
+                    found.setdefault(v, []).append(tuple(deeper))
+        disputed = {v for v, deeper in found.items() if len(set(deeper)) > 1}
+        if not disputed:
+            return inside, {v: deeper[0] for v, deeper in found.items()}
+        refused |= disputed
 
 
 def _in_parts(atom, parts: dict):

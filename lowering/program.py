@@ -52,7 +52,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     if axes is None:
         axes = Replicas((), needs.count)
         if needs.count > 1:
-            jaxpr, in_cuts, out_cuts = spread(jaxpr)
+            jaxpr, in_cuts, out_cuts = spread(dce(jaxpr))
     elif any([effect.ordered for effect in host_effects(jaxpr.effects)]):
         raise ValueError(f"{name}: ordered calls of Python have no order between replicas that run at the same time; call with ordered=False")
     jaxpr = dce(jaxpr)

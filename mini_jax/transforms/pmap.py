@@ -335,7 +335,8 @@ def _compiled(mapped: Mapped, donated: tuple) -> Executable:
 def _as_stage(fun: Callable, options: Options, call: Call) -> stages.Traced:
     """A recorded call as the first of the stages: the program that calls pmap."""
     mapped = record(fun, options, call)
-    jaxpr, consts = stage(lambda *leaves: _bind(mapped, leaves), argument_types(call.leaves, mapped.traced.jaxpr.info))
+    info = mapped.traced.jaxpr.info
+    jaxpr, consts = stage(lambda *leaves: _bind(mapped, leaves), argument_types(call.leaves, info), info)
 
     def lowering(platform: str | None):
         lowered = _lowered(mapped.traced.jaxpr, mapped.traced.consts, mapped.params, call.donated, platform or xla.client().platform)
@@ -435,7 +436,7 @@ def _checking(mapped: Callable) -> Callable:
             if type(leaf) is xla.ArrayImpl:
                 check_alive(leaf)
         return mapped(*args, **kwargs)
-    checked._clear_cache, checked._cache_size = mapped._clear_cache, mapped._cache_size
+    checked._clear_cache, checked._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()    # C++'s own would never be freed
     return checked
 
 
