@@ -1,0 +1,130 @@
+"""How reductions over windows are written: small windows entry by entry, which XLA makes one loop of; large ones as reduce_window."""
+from __future__ import annotations
+
+from math import prod
+
+from lowering.emit import lowers
+from lowering.rules.reductions import combine, compare, narrow_to_order, wide_dtype
+from mini_jax.core import dtypes
+from mini_jax.lax import elementwise as ew
+from mini_jax.lax.identities import optimization_barrier
+from mini_jax.lax.reductions import identity, reduce_max_p, reduce_min_p
+from mini_jax.lax.selection import select_n
+from mini_jax.lax.shapes import broadcast, reduce_sum_p
+from mini_jax.lax.windows import (offsets_of, put_back, reduce_window_max_p, reduce_window_min_p, reduce_window_p, reduce_window_sum_p,
+                                  select_and_gather_add_p, select_and_scatter_add_p, selected_entry, under_window)
+
+_FEW = 32                                                    # entries of a window that is written entry by entry
+
+_MONOIDS = {reduce_window_sum_p: ("add", reduce_sum_p), reduce_window_max_p: ("maximum", reduce_max_p),
+            reduce_window_min_p: ("minimum", reduce_min_p)}
+
+
+@lowers(reduce_window_sum_p, reduce_window_max_p, reduce_window_min_p)
+def _reduce_window_monoid(e, eqn, x):
+    aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
+    operation, reduction = _MONOIDS[eqn.primitive]
+    fill = identity(reduction, aval.dtype)
+    if 0 in out.shape:
+        return e.constant(0, out)
+    dtype = (wide_dtype if operation == "add" else narrow_to_order)(aval.dtype)
+    wide, result = aval.update(dtype=dtype), out.update(dtype=dtype)
+    x = e.convert(x, aval, dtype)
+    if dtypes.is_bool(dtype):
+        operation = {"maximum": "or", "minimum": "and"}[operation]
+    fill = fill.astype(dtype)
+    if prod(eqn.params["window_dimensions"]) <= _FEW:
+        y, *entries = e.via(lambda x: under_window(x, fill, **eqn.params), [wide], [x])
+        for entry in entries:
+            y = combine(e, operation, y, entry, result)
+    else:
+        scalar = wide.update(shape=())
+        region = lambda inner, a, b: [(combine(inner, operation, a, b, scalar), scalar.mlir)]
+        y, = _native(e, eqn.params, [x], [wide], [e.constant(fill, scalar)], [result], region)
+    return e.convert(y, result, out.dtype)
+
+
+def _native(e, params, operands, types, inits, outs, region) -> list[str]:
+    """stablehlo.reduce_window of operands and inits of these types."""
+    scalars = [t.update(shape=()).mlir for t in types]
+    body = e.region(scalars * 2, region)
+    ints = lambda name: f"array<i64: {', '.join(map(str, params[name]))}>" if params[name] else "array<i64>"
+    pads = f"dense<{[list(pair) for pair in params['padding']] or ''}> : tensor<{len(params['padding'])}x2xi64>"
+    ins = ", ".join([t.mlir for t in types] + scalars)
+    return e.emit_many(
+        f'"stablehlo.reduce_window"({", ".join([*operands, *inits])}) ({body}) {{window_dimensions = {ints("window_dimensions")}, '
+        f'window_strides = {ints("window_strides")}, base_dilations = {ints("base_dilation")}, window_dilations = {ints("window_dilation")}, '
+        f"padding = {pads}}} : ({ins}) -> ({', '.join([t.mlir for t in outs])})", len(outs))
+
+
+@lowers(reduce_window_p)
+def _reduce_window(e, eqn, *operands):
+    n, outs = len(operands) // 2, eqn.out_types
+    jaxpr, params = eqn.params["jaxpr"], eqn.params
+    if 0 in outs[0].shape:
+        return [e.constant(0, out) for out in outs]
+    scalars = [t.update(shape=()).mlir for t in outs]
+    region = lambda inner, *xs: list(zip(inner.inline(jaxpr, xs), scalars))
+    return _native(e, params, operands[:n], eqn.in_types[:n], operands[n:], outs, region)
+
+
+# --- the extremum's tangent and cotangent -------------------------------------------------------------------------------------------
+
+def _chosen(x, params):
+    """The selected entry of each window, computed once: XLA would repeat it for every entry it is compared with."""
+    return optimization_barrier(selected_entry(x, **params))
+
+
+@lowers(select_and_gather_add_p)
+def _select_and_gather_add(e, eqn, t, x):
+    t_type, aval, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
+    params = {name: value for name, value in eqn.params.items() if name != "select_prim"}
+    if 0 in out.shape:
+        return e.constant(0, out)
+    if prod(params["window_dimensions"]) <= _FEW:
+        def gathered(t, x):
+            chosen, zero = _chosen(x, eqn.params), t.dtype.type(0)
+            y = broadcast(zero, out.shape)
+            for k, entry in enumerate(under_window(t, zero, **params)):
+                y = select_n(ew.eq(chosen, chosen.dtype.type(k)), y, entry)
+            return [y]
+        return e.via(gathered, [t_type, aval], [t, x])[0]
+    value, tangent = aval.update(shape=()), t_type.update(shape=())
+    worst, flag = _worst(eqn.params, aval.dtype), value.update(dtype=dtypes.bool_).mlir
+
+    def keep(inner, a, ta, b, tb):
+        first = compare(inner, eqn.params["select_prim"].upper(), a, b, value)
+        return [(inner.emit(f"stablehlo.select {first}, {p}, {q} : {flag}, {s.mlir}"), s.mlir) for p, q, s in ((a, b, value), (ta, tb, tangent))]
+    return _native(e, params, [x, t], [aval, t_type], [e.constant(worst, value), e.constant(0, tangent)],
+                   [aval.update(shape=out.shape), out], keep)[1]
+
+
+@lowers(select_and_scatter_add_p)
+def _select_and_scatter_add(e, eqn, source, x):
+    s_type, aval, out = eqn.invars[0].aval, eqn.invars[1].aval, eqn.outvars[0].aval
+    params = {name: value for name, value in eqn.params.items() if name != "select_prim"}
+    if 0 in (*s_type.shape, *out.shape):
+        return e.constant(0, out)
+    dilations = (*params["base_dilation"], *params["window_dilation"])
+    if prod(params["window_dimensions"]) <= _FEW or any([d > 1 for d in dilations]) or min([min(pair) for pair in params["padding"]]) < 0:
+        def scattered(source, x):
+            chosen, zero = _chosen(x, eqn.params), source.dtype.type(0)
+            total = None
+            for k, offset in enumerate(offsets_of(params)):
+                part = put_back(select_n(ew.eq(chosen, chosen.dtype.type(k)), zero, source), offset, out.shape, **params)
+                total = part if total is None else ew.add(total, part)
+            return [total]
+        return e.via(scattered, [s_type, aval], [source, x])[0]
+    value, term = aval.update(shape=()), s_type.update(shape=())
+    flag = value.update(dtype=dtypes.bool_).mlir
+    select = e.region([value.mlir] * 2, lambda inner, a, b: [(compare(inner, eqn.params["select_prim"].upper(), a, b, value), flag)])
+    scatter = e.region([term.mlir] * 2, lambda inner, a, b: [(inner.emit(f"stablehlo.add {a}, {b} : {term.mlir}"), term.mlir)])
+    ints = lambda name: f"array<i64: {', '.join(map(str, params[name]))}>"
+    pads = f"dense<{[list(pair) for pair in params['padding']]}> : tensor<{aval.ndim}x2xi64>"
+    return e.emit(f'"stablehlo.select_and_scatter"({x}, {source}, {e.constant(0, term)}) ({select}, {scatter}) {{window_dimensions = '
+                  f'{ints("window_dimensions")}, window_strides = {ints("window_strides")}, padding = {pads}}} : '
+                  f"({aval.mlir}, {s_type.mlir}, {term.mlir}) -> {out.mlir}")
+
+
+def _worst(params, dtype):
+    return identity(reduce_max_p if params["select_prim"] == "ge" else reduce_min_p, dtype)
