@@ -16,12 +16,16 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise
 from mini_jax.lax.iota import broadcasted_iota
 from mini_jax.lax.linalg.cholesky import cholesky_p
+from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import apply_factors, lu_p, lu_pivots_to_permutation, lu_pivots_to_permutation_p, lu_solve_p
-from mini_jax.lax.linalg.matrices import lower_triangle
+from mini_jax.lax.linalg.matrices import identity, lower_triangle, upper_triangle, zeros
+from mini_jax.lax.linalg.qr import householder_product_p, qr_p
+from mini_jax.lax.linalg.schur import schur_p
+from mini_jax.lax.linalg.svd import svd_p
 from mini_jax.lax.linalg.triangular import triangular_solve_p
 from mini_jax.lax.selection import select
 from mini_jax.lax.shapes import broadcast_in_dim, reduce_sum
-from mini_jax.lax.slicing import dynamic_slice, dynamic_update_slice
+from mini_jax.lax.slicing import dynamic_slice, dynamic_update_slice, pad, slice_in_dim
 from mini_jax.runtime import xla
 
 _LETTER = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c", dtypes.complex128: "z"}
@@ -68,9 +72,9 @@ def vectors(aval, size: int, dtype=None):
     return array_type((*aval.shape[:-2], size), dtype or aval.dtype), False
 
 
-def valid(e, info: str, outs: Sequence[str], types: Sequence) -> list[str]:
-    """The results where info is 0, NaN elsewhere."""
-    batch = array_type(types[0].shape[:_batch_rank(types)], dtypes.int32)
+def valid(e, info: str, outs: Sequence[str], types: Sequence, rank: int) -> list[str]:
+    """The results where info is 0, NaN elsewhere. rank: how many dimensions info has."""
+    batch = array_type(types[0].shape[:rank], dtypes.int32)
     good = compare(e, "EQ", info, e.constant(0, batch), batch)
     flags = batch.update(dtype=dtypes.bool_)
     found = []
@@ -79,10 +83,6 @@ def valid(e, info: str, outs: Sequence[str], types: Sequence) -> list[str]:
         nan = e.constant(complex(np.nan, np.nan) if dtypes.is_complex(t.dtype) else np.nan, t)
         found.append(e.emit(f"stablehlo.select {spread}, {out}, {nan} : {t.update(dtype=dtypes.bool_).mlir}, {t.mlir}"))
     return found
-
-
-def _batch_rank(types) -> int:
-    return max([t.ndim for t in types]) - 2
 
 
 def empty(types) -> bool:
@@ -123,7 +123,7 @@ def _cholesky(e, eqn, x):
         l = e.emit(f'"stablehlo.cholesky"({x}) {{lower = true}} : ({t.mlir}) -> {t.mlir}')
     else:
         l, info = lapack(e, "potrf", t.dtype, [x], [t], [t, numbers(t)], [(0, 0)], uplo="L")
-        [l] = valid(e, info, [l], [t])
+        [l] = valid(e, info, [l], [t], t.ndim - 2)
     return e.via(lambda l: [lower_triangle(l)], [t], [l])[0]
 
 
@@ -174,3 +174,97 @@ def _permutation(e, eqn, pivots):
 @lowers(lu_solve_p)
 def _lu_solve(e, eqn, *operands):
     return e.via(lambda *xs: [apply_factors(*xs, **eqn.params)], eqn.in_types, operands)[0]
+
+
+# --- QR ----------------------------------------------------------------------------------------------------------------------------------
+
+@lowers(qr_p)
+def _qr(e, eqn, x):
+    """R and the reflections come in one array; of a padded or cut copy of it, orgqr makes Q."""
+    [t], outs, pivoting = eqn.in_types, [v.aval for v in eqn.outvars], eqn.params["pivoting"]
+    (m, n), rank, (q, r) = t.shape[-2:], t.ndim, outs[:2]
+    p, k = q.shape[-1], min(m, n)
+    if t.size == 0:
+        return e.via(lambda: [identity(q.shape, q.dtype), zeros(r.shape, r.dtype),
+                              *[broadcasted_iota(dtypes.int32, i.shape, i.ndim - 1) for i in outs[2:]]], [], [])
+    taus, order = vectors(t, k), []
+    if pivoting:
+        free = outs[2]
+        factors, order, tau = lapack(e, "geqp3", t.dtype, [x, e.constant(0, free)], [t, (free, False)], [t, (free, False), taus], [(0, 0), (1, 1)])
+        order = [e.emit(f"stablehlo.subtract {order}, {e.constant(1, free)} : {free.mlir}")]                   # LAPACK counts from 1
+    else:
+        factors, tau = lapack(e, "geqrf", t.dtype, [x], [t], [t, taus], [(0, 0)])
+    zero = t.dtype.type(0)
+
+    def parts(factors):
+        still = [(0, 0, 0)] * (rank - 1)
+        reflections = slice_in_dim(factors, 0, p, axis=rank - 1) if p < n else pad(factors, zero, (*still, (0, p - n, 0))) if p > n else factors
+        return [reflections, upper_triangle(slice_in_dim(factors, 0, r.shape[-2], axis=rank - 2))]
+    reflections, upper = e.via(parts, [t], [factors])
+    return [_product_of_reflections(e, reflections, tau, q, taus), upper, *order]
+
+
+def _product_of_reflections(e, a: str, tau: str, aval, taus) -> str:
+    kernel = "ungqr" if dtypes.is_complex(aval.dtype) else "orgqr"
+    return lapack(e, kernel, aval.dtype, [a, tau], [aval, taus], [aval], [(0, 0)])[0]
+
+
+@lowers(householder_product_p)
+def _householder_product(e, eqn, a, taus):
+    aval, tau = eqn.in_types
+    if aval.size == 0 or tau.size == 0:
+        return e.via(lambda: [identity(aval.shape, aval.dtype)], [], [])[0]
+    return _product_of_reflections(e, a, taus, aval, (tau, False))
+
+
+# --- eigenvalues, singular values, Schur ---------------------------------------------------------------------------------------------------
+
+@lowers(eigh_p)
+def _eigh(e, eqn, x):
+    v, w = [out.aval for out in eqn.outvars]
+    if v.size == 0:
+        return [x, e.constant(0, w)]
+    kernel = "heevd" if dtypes.is_complex(v.dtype) else "syevd"
+    *outs, info = lapack(e, kernel, v.dtype, [x], [v], [v, (w, False), numbers(v)], [(0, 0)], mode="V", uplo="L" if eqn.params["lower"] else "U")
+    return valid(e, info, outs, [v, w], v.ndim - 2)
+
+
+@lowers(eig_p)
+def _eig(e, eqn, x):
+    [t], (w, *vectors_types), p = eqn.in_types, [out.aval for out in eqn.outvars], eqn.params
+    if t.size == 0:
+        return [e.constant(0, out) for out in (w, *vectors_types)]
+    v = t.update(dtype=w.dtype)
+    flags = {"compute_left": "V" if p["left"] else "N", "compute_right": "V" if p["right"] else "N"}
+    if dtypes.is_complex(t.dtype):
+        values, left, right, info = lapack(e, "geev", t.dtype, [x], [t], [(w, False), v, v, numbers(t)], **flags)
+    else:
+        part = w.update(dtype=t.dtype)
+        real, imag, left, right, info = lapack(e, "geev", t.dtype, [x], [t], [(part, False), (part, False), v, v, numbers(t)], **flags)
+        values = e.emit(f"stablehlo.complex {real}, {imag} : {w.mlir}")
+    wanted = [values, *[left] * p["left"], *[right] * p["right"]]
+    return valid(e, info, wanted, [w, *vectors_types], t.ndim - 2)
+
+
+@lowers(svd_p)
+def _svd(e, eqn, x):
+    [t], outs, p = eqn.in_types, [out.aval for out in eqn.outvars], eqn.params
+    if t.size == 0:
+        return [e.constant(0, outs[0]), *e.via(lambda: [identity(out.shape, out.dtype) for out in outs[1:]], [], [])]
+    m, n = t.shape[-2:]
+    u, vh = outs[1:] or [t.update(shape=(*t.shape[:-2], size, size)) for size in (m, n)]
+    mode = "N" if not p["compute_uv"] else "A" if p["full_matrices"] else "S"
+    _, s, *uv, info = lapack(e, "gesvd" if p["iterate"] else "gesdd", t.dtype, [x], [t], [t, (outs[0], False), u, vh, numbers(t)], [(0, 0)],
+                             mode=mode)
+    return valid(e, info, [s, *uv[:len(outs) - 1]], outs, t.ndim - 2)
+
+
+@lowers(schur_p)
+def _schur(e, eqn, x):
+    [t], outs = eqn.in_types, [out.aval for out in eqn.outvars]
+    if t.size == 0:
+        return [x] * len(outs)
+    values = [vectors(t, t.shape[-1])] * (1 if dtypes.is_complex(t.dtype) else 2)
+    triangle, z, *_, info = lapack(e, "gees", t.dtype, [x], [t], [t, t, *values, numbers(t), numbers(t)], [(0, 0)],
+                                   mode="V" if len(outs) == 2 else "N", sort="N")
+    return valid(e, info, [triangle, z][:len(outs)], outs, t.ndim - 2)
