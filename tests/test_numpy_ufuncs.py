@@ -75,6 +75,14 @@ def test_infinities_nan_and_zeros_are_treated_as_numpy_does():
     agree("frexp modf signbit isposinf isneginf sign rint sinc log1p sqrt exp".split(), SPECIAL)
 
 
+def test_frexp_of_numbers_below_the_normal_ones():
+    for x, dtype in ((np.array([1e-40, -3e-45, 1.5, 0.0, -0.0]), np.float32), (np.array([1e-310, -5e-324, 3e300]), np.float64)):
+        with jax.enable_x64(True):
+            mantissa, exponent = jnp.frexp(x.astype(dtype))
+        wanted = np.frexp(x.astype(dtype))
+        np.testing.assert_array_equal(mantissa, wanted[0]), np.testing.assert_array_equal(exponent, wanted[1])
+
+
 def test_logaddexp_of_complex_numbers():
     x, y = np.array([1 + 2j, -3j, 700.0 + 1j]), np.array([0.5j, 2 - 1j, 699.0])
     got = np.asarray(values({"logaddexp": jnp.logaddexp}, x, y)["logaddexp"])

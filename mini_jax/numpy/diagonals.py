@@ -7,9 +7,10 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
+from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis
-from mini_jax.numpy.creation import asarray
+from mini_jax.numpy.creation import asarray, ones
 from mini_jax.numpy.promotion import array_argument, arraylike, as_array
 from mini_jax.numpy.ufuncs import unsupported_out
 from mini_jax.runtime.dispatch import library
@@ -175,9 +176,9 @@ def triu_indices_from(arr, k: int = 0) -> tuple:
 
 def mask_indices(n: int, mask_func, k: int = 0, *, size: int | None = None) -> tuple:
     """The indices of the elements of an n × n matrix of ones that mask_func(matrix, k) leaves non-zero, e.g. mask_func=triu."""
-    from mini_jax.numpy.creation import ones
     from mini_jax.numpy.sorting import nonzero
-    return nonzero(mask_func(ones((n, n)), k), size=size)
+    with without_staging():                                # it depends on nothing that is traced
+        return nonzero(mask_func(ones((n, n)), k), size=size)
 
 
 @library(static_argnames=("N", "increasing"))

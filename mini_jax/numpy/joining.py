@@ -66,8 +66,11 @@ def _stack(arrays, axis, dtype):
         if len({x.ndim for x in parts}) > 1:
             raise ValueError(f"Cannot stack arrays with different numbers of dimensions: got {', '.join([str(x.shape) for x in parts])}.")
         raise ValueError(f"All input arrays must have the same shape, got {', '.join([str(x.shape) for x in parts])}.")
-    axis = canonical_axis(axis, parts[0].ndim + 1)
-    return lax.concatenate([lax.expand_dims(x, (axis,)) for x in _to_dtype(parts, dtype)], axis)
+    shape = parts[0].shape
+    axis, parts = canonical_axis(axis, len(shape) + 1), _to_dtype(parts, dtype)
+    if axis == len(shape):
+        return lax.concatenate([lax.expand_dims(x, (axis,)) for x in parts], axis)
+    return lax.reshape(lax.concatenate(parts, axis), (*shape[:axis], len(parts), *shape[axis:]))
 
 
 def stack(arrays, axis: int = 0, out=None, dtype=None):

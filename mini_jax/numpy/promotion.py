@@ -60,9 +60,10 @@ _limits = {d: (float(dtypes.finfo(d).min), float(dtypes.finfo(d).max)) for d in 
 
 def converted(x, dtype, weak_type: bool = False):
     """`x` as an operand of dtype `dtype`: numbers and NumPy arrays at once, others by an operation."""
-    aval = typeof(x)
-    if aval.dtype == dtype:
-        return x
+    return x if typeof(x).dtype == dtype else _converted(x, dtype, weak_type)
+
+
+def _converted(x, dtype, weak_type):
     if isinstance(x, _python_scalars) and not isinstance(x, np.generic):
         if weak_type:
             kind = dtypes.scalar_type_of(dtype)
@@ -92,7 +93,7 @@ def _promoted(args: Sequence, target=None) -> Sequence:
         weak = all([a.weak_type for a in avals])
     if target is not None:
         dtype = target(dtype)
-    return [converted(x, dtype, weak) for x in args]
+    return [x if aval.dtype is dtype or aval.dtype == dtype else _converted(x, dtype, weak) for x, aval in zip(args, avals)]
 
 
 def promote_dtypes(*args) -> Sequence:

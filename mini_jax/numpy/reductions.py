@@ -1,6 +1,7 @@
 """Reductions: sums, products, extrema, means and their like over axes, with NumPy's dtype, where, initial, keepdims and ddof."""
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Callable
@@ -27,6 +28,12 @@ def static_axis(axis):
     if isinstance(axis, (list, tuple)) or np.ndim(axis):
         return tuple([operator.index(i) for i in axis])
     return operator.index(axis)
+
+
+@functools.lru_cache(1024)
+def reduced_axes(axis, ndim: int) -> tuple[int, ...]:
+    """Distinct axes in [0, ndim) from None (all), an int or a tuple of ints."""
+    return canonical_axes(axis, ndim, "axis")
 
 
 def _dtype(name: str, dtype):
@@ -73,7 +80,7 @@ _MUL = (lambda dtype: dtype.type(1), lambda x, axes: lax.reduce_prod(x, axes), l
 def _fold(name, rule, a, axis, dtype, keepdims, initial, where, promote_integers):
     identity, reduce, combine = rule
     a = array_argument(name, a)
-    axes = canonical_axes(axis, a.ndim, "axis")
+    axes = reduced_axes(axis, a.ndim)
     dtype = _summed_dtype(a.dtype, promote_integers) if dtype is None else dtype
     a = _masked(name, lax.convert_element_type(a, dtype), where, identity)
     out = _kept(_widened(a, lambda x: reduce(x, axes)), axes, keepdims)
@@ -125,7 +132,7 @@ def _highest(dtype):
 
 def _extremum(name, reduce, combine, identity, a, axis, keepdims, initial, where):
     a = array_argument(name, a)
-    axes = canonical_axes(axis, a.ndim, "axis")
+    axes = reduced_axes(axis, a.ndim)
     if initial is None:
         if where is not None:
             raise ValueError(f"{name}: with `where`, `initial` must be given: the value of an empty choice")
@@ -219,7 +226,7 @@ def argmin(a, axis: int | None = None, out=None, keepdims: bool | None = None):
 
 def _logical(name, reduce, identity, a, axis, keepdims, where):
     a = as_bool(array_argument(name, a))
-    axes = canonical_axes(axis, a.ndim, "axis")
+    axes = reduced_axes(axis, a.ndim)
     a = _masked(name, a, where, lambda dtype: np.bool_(identity))
     return _kept(reduce(a, axes) if axes else a, axes, keepdims)
 
@@ -277,7 +284,7 @@ def _mean_dtypes(dtype, given):
 @library(static_argnames=("axis", "dtype", "keepdims"))
 def _mean(a, axis, dtype, keepdims, where):
     a = array_argument("mean", a)
-    axes = canonical_axes(axis, a.ndim, "axis")
+    axes = reduced_axes(axis, a.ndim)
     computed, result = _mean_dtypes(a.dtype, dtype)
     x = lax.convert_element_type(a, computed)
     if where is not None:
@@ -301,15 +308,18 @@ def _square_modulus(x):
 
 def _variance(name, a, axis, dtype, ddof, keepdims, where, mean):
     a = array_argument(name, a)
-    axes = canonical_axes(axis, a.ndim, "axis")
+    axes = reduced_axes(axis, a.ndim)
     computed, result = _mean_dtypes(a.dtype, dtype)
     if dtypes.is_complex(a.dtype) and not dtypes.is_complex(computed):
         if dtype is not None:
             computed, result = dtypes.to_complex(computed), result
     x = lax.convert_element_type(a, computed)
     result = dtypes.to_real(result)
-    centre = _mean(x, axis, None, True, where) if mean is None else lax.convert_element_type(_centre(mean, x, axes), computed)
-    squares = _square_modulus(x - broadcast_to_shape(centre, x.shape))
+    if mean is None:
+        centre = lax.broadcast_in_dim(_mean(x, axis, None, False, where), x.shape, tuple([i for i in range(x.ndim) if i not in axes]))
+    else:
+        centre = broadcast_to_shape(lax.convert_element_type(_centre(mean, x, axes), computed), x.shape)
+    squares = _square_modulus(x - centre)
     if where is not None:
         squares = _masked(name, squares, where, _ADD[0])
     total = _kept(lax.reduce_sum(squares, axes), axes, keepdims)
@@ -382,7 +392,7 @@ def _average(a, axis, weights, keepdims):
     if a.shape != w.shape:
         if axis is None or isinstance(axis, tuple) and len(axis) != w.ndim:
             raise ValueError(f"average: with weights of shape {w.shape} for an array of shape {a.shape}, axis must say which axes they belong to")
-        axes = canonical_axes(axis, a.ndim, "axis")
+        axes = reduced_axes(axis, a.ndim)
         if tuple([a.shape[i] for i in axes]) != w.shape:
             raise ValueError(f"average: weights of shape {w.shape} do not fit axis {axis} of an array of shape {a.shape}")
         order = np.argsort(axes).tolist()

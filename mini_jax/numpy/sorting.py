@@ -23,9 +23,9 @@ def concrete(name: str, what: str, x):
     if isinstance(x, Tracer):
         value = x._trace.concrete(x) if x._trace.alive else None
         if value is None:
-            raise errors.concretization(str(x.aval), needed=f"{name}: {what} depends on the values of the array, but it is traced; the value",
-                                        instead=f"Give the size of the result by the argument `size` (or `length`), where {name} has it; or call "
-                                                "it outside of the traced function.")
+            raise errors.concretization(str(x.aval), needed=f"{name}: {what} depends on the values; the value",
+                                        instead="Give the size of the result, where there is an argument for it (`size`, `length`); or call the "
+                                                "function outside of what is traced.")
         x = value
     return np.asarray(x)
 

@@ -68,7 +68,7 @@ class ufunc:
         a = array_argument(f"{self.__name__}.reduce", a)
         if dtype is not None:
             a = lax.convert_element_type(a, dtype)
-        axes = reductions.canonical_axes(axis, a.ndim, "axis")
+        axes = reductions.reduced_axes(reductions.static_axis(axis), a.ndim)
         kept = [i for i in range(a.ndim) if i not in axes]
         rows = lax.reshape(lax.transpose(a, [*axes, *kept]), (int(np.prod([a.shape[i] for i in axes], initial=1)), *[a.shape[i] for i in kept]))
         start = self.identity if initial is None else initial

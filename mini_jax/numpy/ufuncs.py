@@ -116,8 +116,8 @@ log2 = unary("log2", promote_args_inexact, lambda x: lax.log(x) / math.log(2), "
 log10 = unary("log10", promote_args_inexact, lambda x: lax.log(x) / math.log(10), "The logarithm of x to base 10.")
 sqrt = unary("sqrt", promote_args_inexact, lax.sqrt, "The non-negative square root of x; NaN for negative real x.")
 cbrt = unary("cbrt", promote_args_inexact, lambda x: lax.cbrt(*real_operands("cbrt", x)), "The real cube root of x.")
-rad2deg = unary("rad2deg", promote_args_inexact, lambda x: lax.mul(x, 180 / math.pi), "Radians to degrees: 180 x / π.")
-deg2rad = unary("deg2rad", promote_args_inexact, lambda x: lax.mul(x, math.pi / 180), "Degrees to radians: π x / 180.")
+rad2deg = unary("rad2deg", promote_args_inexact, lambda x: as_array(x) * (180 / math.pi), "Radians to degrees: 180 x / π.")
+deg2rad = unary("deg2rad", promote_args_inexact, lambda x: as_array(x) * (math.pi / 180), "Degrees to radians: π x / 180.")
 arctan2 = binary("arctan2", promote_args_inexact, lax.atan2, "The angle in [-π, π] of the point (x2, x1): x1 is the ordinate.")
 also("degrees", of=rad2deg), also("radians", of=deg2rad)
 also("asin", of=arcsin), also("acos", of=arccos), also("atan", of=arctan), also("atan2", of=arctan2)
@@ -126,7 +126,7 @@ also("asinh", of=arcsinh), also("acosh", of=arccosh), also("atanh", of=arctanh)
 
 def _sinc(x):
     """sin(πx) / (πx); close to 0 its Taylor series, so that all derivatives are right there too."""
-    px = lax.mul(x, math.pi)
+    px = as_array(x) * math.pi
     close = lax.lt(lax.abs(px), 0.1)
     square = px * px
     series = 1.0 - square / 110
@@ -526,21 +526,23 @@ def _spacing(x):
 
 
 def _frexp(x):
-    """x = m 2^e: the exponent is read from the bits; numbers below the least normal one are first made normal by 2^mantissa."""
+    """x = m 2^e, read from the bits sign | exponent | fraction; the fraction of a number below the normal ones is moved up to be normal."""
     (x,) = real_operands("frexp", as_array(x))
     dtype = kind(x)
     if dtypes.itemsize_bits(dtype) < 32:
         mantissa, exponent = _frexp(lax.convert_element_type(x, np.float32))
         return lax.convert_element_type(mantissa, dtype), exponent
-    info = dtypes.finfo(dtype)
-    small = lax.lt(lax.abs(x), float(info.tiny))
-    scaled = select(small, x * float(2 ** info.nmant), x)
-    bits, bias = bits_of(scaled), int(info.maxexp) - 2
-    field = lax.bitwise_and(lax.shift_right_logical(bits, info.nmant), 2 * int(info.maxexp) - 1)
-    mask = (2 * int(info.maxexp) - 1) << info.nmant
-    mantissa = lax.bitcast_convert_type(lax.bitwise_or(lax.bitwise_and(bits, ~mask), bias << info.nmant), dtype)
-    exponent = field - bias - select(small, info.nmant, filled(field, 0))
-    same = lax.bitwise_or(lax.eq(x, 0.0), lax.bitwise_not(lax.is_finite(x)))
+    info, bits = dtypes.finfo(dtype), bits_of(x)
+    fraction_bits, infinite, half = info.nmant, 2 * int(info.maxexp) - 1, int(info.maxexp) - 2
+    field = lax.bitwise_and(lax.shift_right_logical(bits, fraction_bits), infinite)
+    fraction = lax.bitwise_and(bits, (1 << fraction_bits) - 1)
+    lift = lax.clz(fraction) - (dtypes.itemsize_bits(dtype) - 1 - fraction_bits)
+    tiny = lax.bitwise_and(lax.eq(field, 0), lax.ne(fraction, 0))
+    lifted = lax.bitwise_and(lax.shift_left(fraction, select(tiny, lift, 0)), (1 << fraction_bits) - 1)
+    sign_bit = lax.bitwise_and(bits, int(dtypes.iinfo(kind(bits)).min))
+    mantissa = lax.bitcast_convert_type(lax.bitwise_or(lax.bitwise_or(sign_bit, half << fraction_bits), lifted), dtype)
+    exponent = select(tiny, 1 - lift, field) - half
+    same = lax.bitwise_or(lax.eq(field, infinite), lax.bitwise_and(lax.eq(field, 0), lax.eq(fraction, 0)))
     return select(same, x, mantissa), lax.convert_element_type(select(same, 0, exponent), np.int32)
 
 
