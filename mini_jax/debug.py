@@ -28,8 +28,8 @@ def callback(callback: Callable, *args, ordered: bool = False, partitioned: bool
 
     Arguments are pytrees of arrays; leaves that are no arrays go along as they are. It changes nothing about the program: under
     derivatives it sees the primal values, under vmap it is called for each example, in each replica of pmap, in each step of a loop.
-    ordered: after the ordered calls before it in the program; vmap and pmap refuse it (ValueError). An exception in it raises
-    JaxRuntimeError where the program is called.
+    ordered: after the ordered calls before it in the program; pmap, whose replicas have no order, refuses it (ValueError). An exception in
+    it raises JaxRuntimeError where the program is called.
     """
     if not callable(callback):
         raise TypeError(f"debug.callback takes a function, got {callback!r:.200} of type {type(callback).__name__}")
@@ -42,8 +42,8 @@ def print(fmt: str, *args, ordered: bool = False, partitioned: bool = False, ski
 
         debug.print("x = {x}, sum {:.3f}", x.sum(), x=x)
 
-    ordered: as in `callback`. Raises ValueError, while tracing, where the fields of fmt and the arguments do not fit together, and for
-    an f-string, which would show the traced values instead of numbers.
+    ordered: as in `callback`. Raises, while tracing, KeyError or IndexError for a field without an argument, ValueError for an argument
+    without a field, and for an f-string, which would show the traced values instead of numbers.
     """
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, as in debug.print('x = {{}}', x), got {fmt!r:.200} of type {type(fmt).__name__}")
@@ -59,15 +59,15 @@ def print(fmt: str, *args, ordered: bool = False, partitioned: bool = False, ski
 
 
 class _Fields(string.Formatter):
-    """Reads a format string for its fields alone. ValueError where one has no argument, or an argument no field."""
+    """Reads a format string for its fields alone. KeyError or IndexError where one has no argument, ValueError where an argument has no field."""
 
     def get_field(self, field_name, args, kwargs):
         name = re.split(r"[.\[]", field_name, maxsplit=1)[0]
         key = int(name) if name.isdigit() else name
         if isinstance(key, int) and key >= len(args):
-            raise ValueError(f"debug.print: the format string has a field for positional argument {key}, but there are {len(args)}")
+            raise IndexError(f"debug.print: the format string has a field for positional argument {key}, but there are {len(args)}")
         if isinstance(key, str) and key not in kwargs:
-            raise ValueError(f"debug.print: the format string has a field {{{key}}}, but there is no keyword argument {key!r}"
+            raise KeyError(f"debug.print: the format string has a field {{{key}}}, but there is no keyword argument {key!r}"
                              + (f"; there are {', '.join(kwargs)}" if kwargs else f": pass {key}=…"))
         return None, key
 

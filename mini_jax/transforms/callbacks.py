@@ -82,6 +82,8 @@ class Call:
 
     def __str__(self):
         code = getattr(self.fun, "__code__", None)
+        if code is not None and source.is_internal(code.co_filename):
+            return self.what
         return f"the function {function_name(self.fun)}" + (f" at {code.co_filename}:{code.co_firstlineno}" if code else "") + f", called by {self.what},"
 
 
@@ -141,13 +143,18 @@ def _as_arrays(values: Sequence[np.ndarray]) -> list:
     return [put_host(value, array_type(value.shape, value.dtype), where, False) for value in values]
 
 
-def _impl(*args, call, result_types, **_):
+def _called(args: Sequence, call: Callable, result_types: Sequence) -> list[np.ndarray]:
     """The call when nothing is compiled."""
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
+    return call([np.asarray(arg) if hasattr(arg, "aval") else host_value(arg)[0] for arg in args], result_types, config.enable_x64.value)
+
+
+def _impl(*args, call, result_types, **_):
+    """An error in the function is what it is in a program."""
     try:
-        results = call([np.asarray(arg) if hasattr(arg, "aval") else host_value(arg)[0] for arg in args], result_types, config.enable_x64.value)
+        results = _called(args, call, result_types)
     except BaseException as error:
         failure = told(error, call)
         raise failure from failure.__cause__
@@ -292,7 +299,7 @@ def _pure_batch(axis, args, dims, *, call, result_types, vmap_method):
 
 def _effect_batch(primitive):
     def batch(axis, args, dims, *, call, result_types, effect):
-        if effect.ordered:
+        if effect.ordered and effect.kind == "io":
             raise ValueError(f"vmap: {call} is ordered, and the examples of a batch have no order: call with ordered=False")
         return _each_example(primitive, axis, args, dims, call, result_types, {"effect": effect})
     return batch
@@ -302,6 +309,7 @@ for _p in (pure_callback_p, io_callback_p, debug_callback_p):
     _p.type_rule, _p.impl = lambda *types, result_types, **_: list(result_types), _impl
 for _p in (io_callback_p, debug_callback_p):
     _p.effects_rule, _p.batch = lambda types, params: frozenset([params["effect"]]), _effect_batch(_p)
+debug_callback_p.impl = lambda *args, call, result_types, effect: _called(args, call, result_types)
 pure_callback_p.batch = _pure_batch
 pure_callback_p.jvp = pure_callback_p.transpose = _no_derivative("pure_callback")
 io_callback_p.jvp = io_callback_p.transpose = _no_derivative("io_callback")
