@@ -24,5 +24,5 @@ from mini_jax.numpy.sorting import *                        # noqa: F401,F403
 from mini_jax.numpy.statistics import *                     # noqa: F401,F403
 from mini_jax.numpy.ufuncs import *                         # noqa: F401,F403
 from mini_jax.numpy.ufunc_methods import *                  # noqa: F401,F403
-from mini_jax.numpy import linalg                           # noqa: F401
+from mini_jax.numpy import fft, linalg                      # noqa: F401
 from mini_jax.runtime.array import Array as ndarray         # noqa: F401
