@@ -168,6 +168,9 @@ def test_attributes():
     assert x.__array_namespace__() is jnp and x.__array_namespace__(api_version="2024.12") is jnp
     with pytest.raises(ValueError):
         x.__array_namespace__(api_version="1999")
+    moved = x.to_device(jax.devices()[-1])
+    assert moved.device == jax.devices()[-1] and jax.jit(lambda x: x.to_device(jax.devices()[0]) + jnp.zeros(3, device=jax.devices()[0]))(x).shape == (2, 3)
+    assert jnp.ones(2, device=jax.devices()[-1]).device == jax.devices()[-1]
     with pytest.raises(TypeError):
         hash(x)
 

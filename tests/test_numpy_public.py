@@ -23,7 +23,7 @@ def test_every_files_public_names_are_names_of_the_library():
 
 def test_every_function_is_documented_with_what_it_computes():
     assert len(FUNCTIONS) > 300
-    for holder, names in ((jnp, FUNCTIONS), (jnp.linalg, jnp.linalg.__all__)):
+    for holder, names in ((jnp, FUNCTIONS), (jnp.linalg, [n for n in dir(jnp.linalg) if inspect.isfunction(getattr(jnp.linalg, n))])):
         for name in names:
             doc = inspect.getdoc(getattr(holder, name))
             assert doc and len(doc) > 25 and doc[0].strip(), name

@@ -189,6 +189,25 @@ def test_sampled_functions():
         np.testing.assert_allclose(jnp.interp(4.0, x, x * 2, right="extrapolate"), 8.0)
 
 
+def test_roots_and_fits_of_polynomials():
+    x, y, w = np.arange(6.0), np.array([1.0, 3, 2, 5, 7, 6]), np.arange(1.0, 7)
+    both = np.stack([y, 2 * y], 1)
+    with jax.enable_x64(True):
+        for p in ([1.0, -6, 11, -6], [0, 1, -3, 2, 0, 0], [2.0, 0, 2], [5.0], [0.0, 0]):
+            np.testing.assert_allclose(np.sort_complex(jnp.roots(np.array(p))), np.sort_complex(np.roots(p)), atol=1e-9)
+        np.testing.assert_allclose(jnp.polyfit(x, y, 2), np.polyfit(x, y, 2))
+        for options in ({"full": True}, {"cov": True}, {"cov": "unscaled", "w": w}, {"w": w, "cov": True}):
+            for target in (y, both):
+                for got, wanted in zip(jnp.polyfit(x, target, 2, **options), np.polyfit(x, target, 2, **options)):
+                    np.testing.assert_allclose(got, wanted, rtol=1e-8)
+        np.testing.assert_allclose(jnp.poly(np.array([[1.0, 2], [3, 4]])), np.poly([[1.0, 2], [3, 4]]), atol=1e-12)
+        np.testing.assert_allclose(np.sort(jax.jit(lambda p: jnp.roots(p, strip_zeros=False))(np.array([1.0, -3, 2]))), [1, 2])
+    with pytest.raises(TypeError, match="length"):
+        jnp.polyfit(x, y[:3], 1)
+    with pytest.raises(jax.errors.ConcretizationTypeError, match="zeros"):
+        jax.jit(jnp.roots)(np.array([1.0, -3, 2]))
+
+
 @pytest.mark.parametrize("call,error,words", [
     (lambda: jnp.sort([2, 1]), TypeError, "list"), (lambda: jnp.sort(V, axis=3), ValueError, "bounds"), (lambda: jnp.sort(V, order="a"), ValueError, "order"),
     (lambda: jnp.lexsort(()), TypeError, "key"), (lambda: jnp.searchsorted(X, 1), ValueError, "1-dimensional"), (lambda: jnp.searchsorted(V, 1, "up"), ValueError, "side"),

@@ -26,6 +26,11 @@ __all__ = ["array", "asarray", "copy", "astype", "frombuffer", "fromstring", "fr
 _SMALL = 1 << 16        # elements: copying more to a device may take longer than computing them there
 
 
+def placed(x, device):
+    """The array on a device or sharding, if one is given; a traced value stays what it is."""
+    return x if device is None or isinstance(x, Tracer) else device_put(x, device)
+
+
 # --- from values ---------------------------------------------------------------------------------------------------------------
 
 def asarray(a, dtype=None, order: str | None = None, *, copy: bool | None = None, device=None, out_sharding=None):
@@ -57,7 +62,7 @@ def array(object, dtype=None, *, copy: bool = True, order: str | None = "K", ndm
     if ndmin > np.ndim(out):
         out = lax.reshape(out, (1,) * (ndmin - np.ndim(out)) + np.shape(out))
     device = out_sharding if device is None else device
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def _of_host(object, dtype):
@@ -172,7 +177,7 @@ def astype(x, dtype, /, *, copy: bool = False, device=None):
     out = lax.convert_element_type(x, dtypes.requested(float if dtype is None else dtype, "astype"))
     if copy and out is x:
         out = array(x, copy=True)
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def frombuffer(buffer, dtype=float, count: int = -1, offset: int = 0):
@@ -207,7 +212,7 @@ def _filled(shape: tuple[int, ...], value, dtype, weak_type: bool, device):
         return device_put(np.full(shape, value, dtype), device)
     scalar = value if weak_type else _number(value, dtype)
     out = lax.broadcast_in_dim(scalar, shape, ())
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
@@ -237,7 +242,7 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
         dtypes.check_scalar_range(fill_value, wanted)
         return _filled(shape, fill_value, wanted, dtype is None and type(fill_value) is not bool, device)
     out = broadcast_to_shape(asarray(fill_value, dtype), shape)
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def _shape(name: str, shape) -> tuple[int, ...]:
@@ -261,7 +266,7 @@ def _like(name: str, a, value, dtype, shape, device, out_sharding):
     if type(value) not in dtypes.python_scalar_types:
         (value,) = arraylike(name, value)
         out = broadcast_to_shape(lax.convert_element_type(as_array(value), dtype, weak), shape)
-        return out if device is None else device_put(out, device)
+        return placed(out, device)
     weak = weak and dtypes.canonicalize(dtypes.scalar_type_of(dtype)) == dtype
     return _filled(shape, dtypes.scalar_type_of(dtype)(value) if weak else value, dtype, weak, device)
 
@@ -317,7 +322,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
         out = out * _number(step, dtype)
     if start != 0:
         out = out + _number(start, dtype)
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def _known(function: str, name: str, x):
@@ -359,7 +364,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
             out = device_put(out.astype(computed if dtype is None else dtype), device)
         return (out, device_put(np.asarray(step).astype(computed)[()])) if retstep else out
     out, step = _linspace(start, stop, num, bool(endpoint), dtype, operator.index(axis))
-    out = out if device is None else device_put(out, device)
+    out = placed(out, device)
     return (out, step) if retstep else out
 
 
@@ -425,7 +430,7 @@ def _bands(rows: int, columns: int, dtype, host: Callable, traced: Callable, dev
         return device_put(host(), device)
     i, j = [lax.broadcasted_iota(np.int32, (rows, columns), d) for d in (0, 1)]
     out = lax.convert_element_type(traced(i, j), dtype)
-    return out if device is None else device_put(out, device)
+    return placed(out, device)
 
 
 def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):

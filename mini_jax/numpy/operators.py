@@ -182,6 +182,13 @@ def _immutable(self, index, value):
                     f"x = x.at[{index!r:.60}].set(…), which makes a new array")
 
 
+def _to_device(self, device, /, *, stream=None):
+    """The array on another device. (Python array API: to_device)"""
+    if stream is not None:
+        raise NotImplementedError("to_device: the argument `stream` is not supported; transfers are ordered by their data")
+    return creation.placed(self, device)
+
+
 def _namespace(self, *, api_version: None | str = None):
     """The module of the functions that work on this array. (Python array API standard)"""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
@@ -193,7 +200,7 @@ def _namespace(self, *, api_version: None | str = None):
 _METHODS: dict[str, Callable] = {
     "__getitem__": indexing.getitem, "__iter__": _iterate, "__setitem__": _immutable, "__array_namespace__": _namespace,
     "__round__": _python_round,
-    "astype": _astype, "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "view": _view, "clip": _clip,
+    "astype": _astype, "reshape": _reshape, "transpose": _transpose, "flatten": _flatten, "view": _view, "clip": _clip, "to_device": _to_device,
     "ravel": manipulation.ravel, "repeat": manipulation.repeat, "squeeze": manipulation.squeeze, "swapaxes": manipulation.swapaxes,
     "round": ufuncs.round, "conj": ufuncs.conjugate, "conjugate": ufuncs.conjugate,
     "dot": products.dot, "diagonal": diagonals.diagonal, "trace": diagonals.trace,

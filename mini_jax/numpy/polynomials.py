@@ -6,14 +6,17 @@ import operator
 import numpy as np
 
 from mini_jax import lax
+from mini_jax.core import dtypes
+from mini_jax.numpy import linalg
 from mini_jax.numpy.creation import asarray
-from mini_jax.numpy.joining import trim_zeros
+from mini_jax.numpy.diagonals import diag, vander
+from mini_jax.numpy.joining import concatenate, trim_zeros
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_dtypes, promote_dtypes_inexact
 from mini_jax.numpy.signals import convolve
 from mini_jax.numpy.sorting import concrete
 from mini_jax.runtime.dispatch import library
 
-__all__ = ["polyval", "polyadd", "polysub", "polymul", "polydiv", "polyder", "polyint", "poly"]
+__all__ = ["polyval", "polyadd", "polysub", "polymul", "polydiv", "polyder", "polyint", "poly", "roots", "polyfit"]
 
 
 @library(static_argnames=("unroll",))
@@ -139,13 +142,79 @@ def _polyint(p, k, m):
 
 @library
 def poly(seq_of_zeros):
-    """The coefficients of the polynomial with leading coefficient 1 and these zeros, a vector."""
+    """The coefficients of the polynomial with leading coefficient 1 and these zeros, a vector; of a square matrix, its characteristic polynomial's."""
     (zeros,) = promote_dtypes_inexact(*arraylike("poly", seq_of_zeros))
     zeros = as_array(zeros)
+    if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
+        zeros = linalg.eigvals(zeros)
     if zeros.ndim > 1:
-        raise ValueError(f"poly takes a vector of zeros, got {zeros.aval}")
+        raise ValueError(f"poly takes a vector of zeros or a square matrix, got {zeros.aval}")
     out = lax.full((1,), 1, zeros.dtype)
     for i in range(zeros.size):
         zero = lax.index_in_dim(lax.reshape(zeros, (zeros.size,)), i, keepdims=False)
         out = lax.sub(lax.pad(out, zeros.dtype.type(0), [(0, 1, 0)]), lax.pad(out * zero, zeros.dtype.type(0), [(1, 0, 0)]))
     return out
+
+
+def roots(p, *, strip_zeros: bool = True):
+    """The zeros of a polynomial: the eigenvalues of its companion matrix; a complex vector.
+
+    strip_zeros: leave out leading zeros, whose number must be known for that; with False, under jit, they give NaN.
+    """
+    (p,) = promote_dtypes_inexact(*arraylike("roots", p))
+    p = as_array(p)
+    if p.ndim != 1:
+        raise ValueError(f"Input must be a rank-1 array, got {p.aval}")
+    trailing = 0
+    if strip_zeros:
+        known = concrete("roots with strip_zeros=True", "the number of zeros", p)
+        found = np.flatnonzero(known)
+        if not len(found):
+            return asarray(np.zeros(0, dtypes.to_complex(p.dtype)))
+        trailing = len(known) - 1 - int(found[-1])
+        p = lax.slice_in_dim(p, int(found[0]), int(found[-1]) + 1)
+    n = p.shape[0] - 1
+    if n < 1:
+        return asarray(np.zeros(trailing, dtypes.to_complex(p.dtype)))
+    companion = diag(asarray(np.ones(n - 1, p.dtype)), -1).at[0, :].set(-lax.slice_in_dim(p, 1, n + 1) / lax.index_in_dim(p, 0, keepdims=False))
+    found = linalg.eigvals(companion)
+    return concatenate([found, asarray(np.zeros(trailing, found.dtype))]) if trailing else found
+
+
+def polyfit(x, y, deg: int, rcond: float | None = None, full: bool = False, w=None, cov: bool = False):
+    """The polynomial of degree `deg` closest to the points (x, y) in the sense of least squares.
+
+    y: a vector, or a matrix whose columns are fitted. w: weights of the points. full: return (coefficients, residuals, rank, singular
+    values, rcond). cov: return (coefficients, their covariance matrix), unscaled if 'unscaled'.
+    """
+    x, y = map(as_array, promote_dtypes_inexact(*arraylike("polyfit", x, y)))
+    deg = operator.index(deg)
+    if deg < 0:
+        raise ValueError("expected deg >= 0")
+    if x.ndim != 1 or not x.size:
+        raise TypeError("expected 1D non-empty vector for x")
+    if y.ndim not in (1, 2) or y.shape[0] != x.shape[0]:
+        raise TypeError("expected x and y to have the same length, y of one or two dimensions")
+    rcond = x.size * float(dtypes.finfo(x.dtype).eps) if rcond is None else rcond
+    lhs, rhs = vander(x, deg + 1), y
+    if w is not None:
+        w = lax.convert_element_type(arraylike("polyfit", w)[0], x.dtype)
+        if w.shape != x.shape:
+            raise TypeError("expected w and x to have the same length")
+        lhs = lhs * lax.expand_dims(w, (1,))
+        rhs = rhs * (lax.expand_dims(w, (1,)) if rhs.ndim == 2 else w)
+    scale = lax.sqrt(lax.reduce_sum(lhs * lhs, (0,)))
+    c, residuals, rank, s = linalg.lstsq(lhs / lax.expand_dims(scale, (0,)), rhs, rcond)
+    c = c / (lax.expand_dims(scale, (1,)) if c.ndim == 2 else scale)
+    if full:
+        return c, residuals, rank, s, asarray(rcond)
+    if cov:
+        base = linalg.inv(lhs.T @ lhs)
+        if cov == "unscaled":
+            factor = lax.full((1,), 1, base.dtype)
+        elif x.size > deg + 1:
+            factor = residuals / (x.size - deg - 1)
+        else:
+            raise ValueError("the number of data points must exceed order to scale the covariance matrix")
+        return c, base * factor[0] if y.ndim == 1 else lax.expand_dims(base, (2,)) * factor
+    return c
