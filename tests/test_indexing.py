@@ -319,7 +319,7 @@ def test_known_indices_are_slices_and_traced_integers_dynamic_slices():
 
 def test_positions_do_not_recompile(monkeypatch):
     x = jnp.arange(20.)
-    x[3], x[2:7], x.at[1].set(0.), x.at[3:5].add(1.)
+    x[3], x[:5], x[2:7], x.at[1].set(0.), x.at[:2].add(1.), x.at[3:5].add(1.)
     compiled = []
     compile = xla.compile
     monkeypatch.setattr(xla, "compile", lambda *args, **options: compiled.append(args) or compile(*args, **options))

@@ -10,7 +10,7 @@ from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.lax.slicing import signed_index
 from mini_jax.numpy import ufuncs
-from mini_jax.numpy.indices import ARRAY, FULL, INT, How, fill_key, index_array
+from mini_jax.numpy.subscripts import ARRAY, FULL, INT, How, fill_key, index_array
 from mini_jax.numpy.promotion import arraylike, converted
 from mini_jax.numpy.reading import getitem, read                         # noqa: F401  (getitem: for the array classes)
 from mini_jax.numpy.updates import AtHelper, write                       # noqa: F401

@@ -6,8 +6,8 @@ import numpy as np
 from mini_jax import lax
 from mini_jax.core.trace import typeof
 from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode
-from mini_jax.numpy.indices import (ARRAY, FULL, INT, How, Plan, expanded, has_operand, index_array, index_vectors, parse,
-                                    read_window, slice_range, window_of, with_scalar_booleans)
+from mini_jax.numpy.subscripts import (ARRAY, FULL, INT, How, Plan, expanded, for_dispatch, has_operand, in_the_middle,
+                                    index_array, index_vectors, parse, read_window, slice_range, window_of, with_scalar_booleans)
 from mini_jax.runtime.dispatch import library
 from mini_jax.runtime.xla import ArrayImpl
 
@@ -22,18 +22,25 @@ def getitem(x, index):
     kind = type(index)
     if type(x) is ArrayImpl:                            # the usual cases, at the cost of one call of C++
         if kind is int:
-            return _read_int(x, index)
+            return _read_int(x, for_dispatch(index))
         if kind is slice:
             shape = x.shape
             if shape:
-                start, n, step = slice_range(index, shape[0])
+                size = shape[0]
+                start, n, step = slice_range(index, size)
                 if step == 1:
-                    return x if n == shape[0] else _read_range(x, start, n)
+                    if n == size:
+                        return x
+                    if in_the_middle(start, n, step, size):
+                        return _read_range(x, for_dispatch(start), n)
+                    return _read_end(x, start, n)
     shape = x.shape
     structure, operands = parse(shape, expanded(shape, index))
     if structure.count(FULL) == len(structure):
         return x
-    return (read_eagerly if type(x) is ArrayImpl else read)(x, operands, structure)
+    if type(x) is ArrayImpl:
+        return read_eagerly(x, [for_dispatch(i) for i in operands], structure)
+    return read(x, operands, structure)
 
 
 def read(x, operands, structure, how: How = How()):
@@ -41,7 +48,7 @@ def read(x, operands, structure, how: How = How()):
     x, structure, operands = with_scalar_booleans(x, structure, operands)
     if how.mode in _FILLING and INT in structure:           # what may be filled is gathered; else an integer is a slice
         codes = [code for code in structure if has_operand(code)]
-        operands = [np.asarray(i) if code is INT and type(i) is int else i for code, i in zip(codes, operands)]
+        operands = [np.asarray(i) if code is INT and isinstance(i, (int, np.integer)) else i for code, i in zip(codes, operands)]
         structure = tuple([ARRAY if code is INT else code for code in structure])
     plan = Plan(typeof(x).shape, structure, operands, how)
     y = _strided(read_window(x, *window_of(plan)), plan)
@@ -65,6 +72,11 @@ def _read_int(x, i):
 @library(static_argnames=("n",))
 def _read_range(x, start, n):
     return read(x, (start,), (n, *[FULL] * (typeof(x).ndim - 1)))
+
+
+@library(static_argnames=("start", "n"))
+def _read_end(x, start, n):
+    return read(x, (), ((start, n, 1), *[FULL] * (typeof(x).ndim - 1)))
 
 
 def _strided(x, plan: Plan):

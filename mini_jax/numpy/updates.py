@@ -12,8 +12,8 @@ from mini_jax.core.trace import Tracer, is_value, typeof
 from mini_jax.lax.gather import GatherScatterMode, ScatterDimensionNumbers
 from mini_jax.lax.slicing import static_index
 from mini_jax.numpy import ufuncs
-from mini_jax.numpy.indices import (FULL, How, Plan, expanded, index_array, index_vectors, is_boolean, lies_inside, options,
-                                    parse, read_window, window_of, with_scalar_booleans)
+from mini_jax.numpy.subscripts import (FULL, How, Plan, expanded, for_dispatch, index_array, index_vectors, is_boolean,
+                                    lies_inside, options, parse, read_window, window_of, with_scalar_booleans)
 from mini_jax.numpy.promotion import converted, promote_dtypes
 from mini_jax.numpy.reading import read, read_eagerly
 from mini_jax.runtime.dispatch import library
@@ -107,8 +107,9 @@ def _interleaved(old, new, steps):
 def _write_inside(x, values, structure, operands, op, how: How):
     """An index of arrays and of slices with steps: what the slices take is read, written to by the arrays, and written back."""
     structure = [code for code in structure if code is not None]
-    slices = tuple([code if type(code) is tuple else FULL for code in structure])
-    rest = tuple([FULL if type(code) is tuple else code for code in structure])
+    apart = [type(code) is tuple and code[2] != 1 for code in structure]
+    slices = tuple([code if a else FULL for code, a in zip(structure, apart)])
+    rest = tuple([FULL if a else code for code, a in zip(structure, apart)])
     return write(x, write(read(x, (), slices), values, operands, rest, op, how), (), slices, "set")
 
 
@@ -194,7 +195,9 @@ def _updated(x, index, values, op, how: How):
             return (_write_masked_eagerly if eager else write_masked)(x, mask, values, axis, op)
         how = how._replace(unique_indices=True)
     structure, operands = parse(x.shape, entries)
-    return (_write_eagerly if eager else write)(x, values, operands, structure, op, how)
+    if eager:
+        return _write_eagerly(x, values, [for_dispatch(i) for i in operands], structure, op, how)
+    return write(x, values, operands, structure, op, how)
 
 
 def _check_conversion(aval, values, op) -> None:
@@ -248,7 +251,9 @@ class AtIndex:
         x = self.array
         structure, operands = parse(x.shape, expanded(x.shape, self.index))
         how = options(mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
-        return (read_eagerly if type(x) is ArrayImpl else read)(x, operands, structure, how)
+        if type(x) is ArrayImpl:
+            return read_eagerly(x, [for_dispatch(i) for i in operands], structure, how)
+        return read(x, operands, structure, how)
 
     def apply(self, func: Callable, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode=None,
               wrap_negative_indices: bool = True):

@@ -1,9 +1,9 @@
 """An index, as in x[index], taken apart into what is static and what is computed, and laid out by dimensions.
 
-The structure, static and hashable, has an entry for each dimension of the array: FULL for all of it, n for n elements in a
-row (operand: where they start), (start, n, step) for n elements apart, INT (operand: an integer), ARRAY (operand: integers);
-between these None for a new axis, and TRUE or FALSE for a boolean without dimensions. So x[0], x[1], x[2] are one program at
-three operands, except inside of a larger program that is being traced, where known operands stay known.
+The structure, static and hashable, has an entry for each dimension of the array: FULL for all of it, (start, n, step) for n
+elements, n for n elements in a row somewhere in the middle (operand: where they start), INT (operand: an integer), ARRAY
+(operand: integers); between these None for a new axis, and TRUE or FALSE for a boolean without dimensions. So x[0], x[1], x[2]
+are one program at three operands, except inside of a larger program that is being traced, where known operands stay known.
 """
 from __future__ import annotations
 
@@ -121,6 +121,16 @@ def slice_range(s: slice, size: int) -> tuple[int, int, int]:
     return start, len(range(start, stop, step)), step
 
 
+def in_the_middle(start: int, n: int, step: int, size: int) -> bool:
+    """Is a slice one of a kind that moves, x[i:i + n], for which a program should not be compiled at every i?"""
+    return step == 1 and start > 0 and 0 < n < size - start
+
+
+def for_dispatch(operand):
+    """An operand for a compiled program, whose dispatcher takes NumPy's integers faster than Python's."""
+    return np.int32(operand) if type(operand) is int and -2**31 <= operand < 2**31 else operand
+
+
 def parse(shape: tuple[int, ...], entries) -> tuple[tuple, list]:
     """The structure and the operands of an index of an array of this shape, from what `expanded` returns.
 
@@ -138,11 +148,11 @@ def parse(shape: tuple[int, ...], entries) -> tuple[tuple, list]:
             start, n, step = slice_range(i, shape[d])
             if n == shape[d] and step == 1:
                 structure.append(FULL)
-            elif step == 1 or n < 2:
+            elif in_the_middle(start, n, step, shape[d]):
                 structure.append(n)
-                operands.append(start if n else 0)
+                operands.append(start)
             else:
-                structure.append((start, n, step))
+                structure.append((start, n, step) if n > 1 else (start if n else 0, n, 1))
         elif i is None:
             structure.append(None)
         elif is_boolean(i):
@@ -200,7 +210,8 @@ class Plan:
     def __init__(self, shape: tuple[int, ...], structure: tuple, operands: Sequence, how: How):
         self.shape = shape
         self.start, self.count, self.step, self.ints, self.arrays = [], [], [], [], {}
-        given, layout, advanced = iter(operands), [], []
+        given = iter([int(i) if isinstance(i, np.integer) else i for i in operands])
+        layout, advanced = [], []
         for place, code in enumerate(structure):
             if code is None:
                 layout.append(None)
