@@ -300,7 +300,7 @@ def possible(nest) -> bool:
     return not any([a in REVERSE and b == "while" or a == "jvp" and b == "custom_vjp" for i, a in enumerate(nest) for b in nest[i:]])
 
 
-@pytest.mark.parametrize("nest", filter(possible, NESTS), ids="-".join)
+@pytest.mark.parametrize("nest", list(filter(possible, NESTS)), ids="-".join)
 def test_debug_callbacks_are_called_as_often_as_the_function_in_nests_of_transformations(nest):
     log = []
     f = lambda x: (debug.callback(lambda v: log.append(float(v)), x), jnp.sin(x) * x)[1]
