@@ -805,3 +805,16 @@ def test_importing_makes_no_client_and_loads_no_mlir():
     code = ("import sys; from mini_jax.runtime import xla, devices, array, executable\n"
             "assert not xla._clients, 'client'; assert not [m for m in sys.modules if m.startswith(('jaxlib.mlir', 'jaxlib.cpu'))]")
     assert python(code, PYTHONPATH=root).returncode == 0
+
+
+def test_many_unfinished_collective_steps_end(tmp_path):
+    """More launches than XLA lets run at once, each with a collective over all devices: none may wait for a thread forever."""
+    import subprocess
+    (tmp_path / "steps.py").write_text(
+        "import os; os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'\n"
+        "import mini_jax as jax, mini_jax.numpy as jnp\n"
+        "step = jax.pmap(lambda x: x + 1e-9 * jax.lax.psum(x, 'i'), axis_name='i')\n"
+        "x = jnp.ones((8, 100))\n"
+        "for _ in range(500): x = step(x)\n"
+        "jax.block_until_ready(x)\n")
+    subprocess.run([sys.executable, str(tmp_path / "steps.py")], check=True, timeout=120)

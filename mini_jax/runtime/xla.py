@@ -255,6 +255,12 @@ def _make_cpu_client(**options):
     count = os.environ.get("MINI_JAX_NUM_CPU_DEVICES") or os.environ.get("JAX_NUM_CPU_DEVICES")
     if count and "num_devices" not in options:
         options["num_devices"] = int(count)
+    forced = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    devices = options.get("num_devices") or int(forced[-1] if forced else 1)
+    if devices > 1:
+        # Replicas that wait for each other in a collective, and launches that wait for earlier ones to finish, share one pool of
+        # threads. As many threads as devices are too few: when all are waiting, the last replica never starts.
+        os.environ.setdefault("PJRT_NPROC", str(max(os.cpu_count() or 1, 2 * devices)))
     return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
 
 

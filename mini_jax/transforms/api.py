@@ -5,7 +5,7 @@ import functools
 from typing import Any, Callable, Sequence
 
 from mini_jax.core.program import ClosedJaxpr, function_name
-from mini_jax.core.pytree import broadcast_prefix, tree_leaves, tree_map
+from mini_jax.core.pytree import broadcast_prefix
 from mini_jax.core.state import named_scope, state
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
@@ -70,9 +70,13 @@ def device_get(x):
 
 def block_until_ready(x):
     """x, a pytree, when all its arrays have been computed."""
-    for leaf in tree_leaves(x):
-        if hasattr(leaf, "block_until_ready"):
-            leaf.block_until_ready()
+    leaves = _flatten(x)[0]
+    arrays = [leaf for leaf in leaves if type(leaf) is xla.ArrayImpl]
+    xla.batched_block_until_ready(arrays)
+    if len(arrays) < len(leaves):
+        for leaf in leaves:
+            if type(leaf) is not xla.ArrayImpl and hasattr(leaf, "block_until_ready"):
+                leaf.block_until_ready()
     return x
 
 
