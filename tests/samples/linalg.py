@@ -2,11 +2,14 @@
 import numpy as np
 import scipy.linalg
 
-from mini_jax.core import dtypes
+from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import solve
+from mini_jax.lax.linalg.matrices import adjoint as adjoint_, product, rows_of
+from mini_jax.lax.linalg.qr import qr_p
+from mini_jax.lax.linalg.schur import schur_p
+from mini_jax.lax.linalg.svd import svd_p
+from mini_jax.lax.shapes import convert_element_type
 from tests.samples import Sample, constant, uniform
-
-REAL, COMPLEX = frozenset([dtypes.float32, dtypes.float64]), frozenset([dtypes.complex64, dtypes.complex128])
 
 
 def matrices(m: int = 3, n: int = 3, batch: tuple = (2,), permuted: bool = False):
@@ -68,6 +71,78 @@ def flags(**on):
     return {"left_side": False, "lower": False, "transpose_a": False, "conjugate_a": False, "unit_diagonal": False, **on}
 
 
+def spaced(n: int = 3):
+    """Matrices whose eigenvalues lie apart."""
+    noise = uniform(-0.5, 0.5, (2, n, n))
+    return lambda rng, dtype: (noise(rng, dtype) + np.diag([1.0, -2.0, 4.0, 8.0][:n])).astype(dtype)
+
+
+def scaled_sum(left, scale, right):
+    """left diag(scale) right: what does not depend on the phases of the vectors."""
+    scale = convert_element_type(scale, left.dtype)
+    return product(left * rows_of(scale, left.shape), right)
+
+
+def eigh(lower, of=lambda w: w * w * w):
+    """Eigenvalues and v diag(w³) vᴴ, of matrices of which one triangle is read."""
+    def call(x):
+        v, w = eigh_p.bind(x, lower=lower)
+        return [w, scaled_sum(v, of(w), adjoint_(v))]
+
+    def reference(x):
+        x = from_lower(x if lower else adjoint(x))
+        return [np.linalg.eigvalsh(x), x @ x @ x]
+    return call, reference
+
+
+def svd(**params):
+    """Singular values and u diag(s³) vᴴ = x xᴴ x."""
+    def call(x):
+        s, *uv = svd_p.bind(x, **params)
+        k = s.shape[-1]
+        return [s, *([scaled_sum(uv[0][..., :k], s * s * s, uv[1][..., :k, :])] if uv else [])]
+    return call, lambda x: [np.linalg.svd(x, compute_uv=False), *([x @ adjoint(x) @ x] if params["compute_uv"] else [])]
+
+
+def eig(left, right, enable_eigvec_derivs=True):
+    """The sums of the cubes of the eigenvalues, and the projections on eigenspaces, weighted by place: free of phases and norms."""
+    def call(x):
+        w, *vectors = eig_p.bind(x, left=left, right=right, enable_eigvec_derivs=enable_eigvec_derivs)
+        return [(w * w * w).sum(-1), *[scaled_sum(v, abs(w), adjoint_(v)) for v in vectors]]
+
+    def reference(x):
+        w, v = np.linalg.eig(x)
+        _, u = np.linalg.eig(adjoint(x))
+        left_values = np.abs(np.linalg.eig(adjoint(x))[0])
+        weighted = lambda v, w: (v * w[..., None, :]) @ adjoint(v)
+        return [(w ** 3).sum(-1), *[weighted(u, left_values)] * left, *[weighted(v, np.abs(w))] * right]
+    return call, reference
+
+
+def qr(x, *, pivoting, full_matrices):
+    if pivoting:
+        return [np.stack(parts) for parts in zip(*[scipy.linalg.qr(each, pivoting=True, mode="full" if full_matrices else "economic") for each in x])]
+    return list(np.linalg.qr(x, mode="complete" if full_matrices else "reduced"))
+
+
+def householder_product(a, taus):
+    """The product of the reflections, one after the other."""
+    m, n = a.shape[-2:]
+    found = np.zeros(a.shape, np.result_type(a, taus))
+    for at in np.ndindex(a.shape[:-2]):
+        whole = np.eye(m)
+        for i, tau in enumerate(taus[at]):
+            v = np.concatenate([np.zeros(i), [1], a[at][i + 1:, i]])
+            whole = whole @ (np.eye(m) - tau * np.outer(v, np.conj(v)))
+        found[at] = whole[:, :n]
+    return found
+
+
+def schur_call(x):
+    t, z = schur_p.bind(x, compute_schur_vectors=True)
+    return [product(product(z, t), adjoint_(z))]
+
+
 SAMPLES = {
     "triangular_solve": [
         Sample((matrices(), uniform(shape=(2, 4, 3) if not on.get("left_side") else (2, 3, 4))), flags(**on), reference=triangular_solve,
@@ -83,4 +158,20 @@ SAMPLES = {
                reference=lambda a, _, __, b, transpose_a: np.linalg.solve(a.T if transpose_a else a, b), tolerance=16, differentiable=(3,),
                linear=((3,),)) for flag in (False, True)] + [
         Sample((matrices(permuted=True), uniform(shape=(2, 3, 2))), reference=np.linalg.solve, tolerance=16, linear=(), call=solve)],
+    "qr": [Sample((matrices(m, n),), {"pivoting": pivoting, "full_matrices": full}, reference=qr, tolerance=32)
+           for m, n, pivoting, full in ((3, 3, False, True), (4, 3, False, False), (3, 4, False, True), (4, 3, True, False))] + [
+        Sample((matrices(4, 3),), {"pivoting": False, "full_matrices": True}, reference=qr, tolerance=32, order=0)],
+    "householder_product": [Sample((uniform(shape=(2, 4, 3)), uniform(0.5, 1.5, shape=(2, k))), reference=householder_product, tolerance=64, linear=())
+                            for k in (3, 2)],
+    "eigh": [Sample((spaced(),), call=eigh(lower)[0], reference=eigh(lower)[1], tolerance=256) for lower in (True, False)],
+    "eig": [Sample((spaced(),), call=eig(*sides)[0], reference=eig(*sides)[1], tolerance=512)
+            for sides in ((True, True), (False, False))],
+    "svd": [Sample((matrices(m, n),), call=svd(**params)[0], reference=svd(**params)[1], tolerance=256, order=order)
+            for m, n, params, order in (
+                (3, 3, {"full_matrices": True, "compute_uv": True, "iterate": False}, 2),
+                (4, 3, {"full_matrices": False, "compute_uv": True, "iterate": False}, 2),
+                (3, 4, {"full_matrices": False, "compute_uv": True, "iterate": True}, 2),
+                (3, 4, {"full_matrices": True, "compute_uv": True, "iterate": False}, 0),
+                (3, 4, {"full_matrices": True, "compute_uv": False, "iterate": False}, 2))],
+    "schur": [Sample((spaced(),), call=schur_call, reference=lambda x: [x], tolerance=128)],
 }
