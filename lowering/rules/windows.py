@@ -1,6 +1,8 @@
 """How reductions over windows are written: small windows entry by entry, which XLA makes one loop of; large ones as reduce_window."""
 from __future__ import annotations
 
+from functools import reduce
+from itertools import product
 from math import prod
 
 from lowering.emit import lowers
@@ -10,7 +12,8 @@ from mini_jax.lax import elementwise as ew
 from mini_jax.lax.identities import optimization_barrier
 from mini_jax.lax.reductions import identity, reduce_max_p, reduce_min_p
 from mini_jax.lax.selection import select_n
-from mini_jax.lax.shapes import broadcast, reduce_sum_p
+from mini_jax.lax.shapes import broadcast, expand_dims, reduce_sum_p, reshape, transpose
+from mini_jax.lax.slicing import concatenate, pad
 from mini_jax.lax.windows import (offsets_of, put_back, reduce_window_max_p, reduce_window_min_p, reduce_window_p, reduce_window_sum_p,
                                   select_and_gather_add_p, select_and_scatter_add_p, selected_entry, under_window)
 
@@ -109,11 +112,10 @@ def _select_and_scatter_add(e, eqn, source, x):
     if prod(params["window_dimensions"]) <= _FEW or any([d > 1 for d in dilations]) or min([min(pair) for pair in params["padding"]]) < 0:
         def scattered(source, x):
             chosen, zero = _chosen(x, eqn.params), source.dtype.type(0)
-            total = None
-            for k, offset in enumerate(offsets_of(params)):
-                part = put_back(select_n(ew.eq(chosen, chosen.dtype.type(k)), zero, source), offset, out.shape, **params)
-                total = part if total is None else ew.add(total, part)
-            return [total]
+            parts = [(offset, select_n(ew.eq(chosen, chosen.dtype.type(k)), zero, source)) for k, offset in enumerate(offsets_of(params))]
+            if all([d == 1 for d in params["base_dilation"]]):
+                return [_interleaved(parts, zero, out.shape, params["window_strides"], params["padding"])]
+            return [reduce(ew.add, [put_back(part, offset, out.shape, **params) for offset, part in parts])]
         return e.via(scattered, [s_type, aval], [source, x])[0]
     value, term = aval.update(shape=()), s_type.update(shape=())
     flag = value.update(dtype=dtypes.bool_).mlir
@@ -124,6 +126,26 @@ def _select_and_scatter_add(e, eqn, source, x):
     return e.emit(f'"stablehlo.select_and_scatter"({x}, {source}, {e.constant(0, term)}) ({select}, {scatter}) {{window_dimensions = '
                   f'{ints("window_dimensions")}, window_strides = {ints("window_strides")}, padding = {pads}}} : '
                   f"({aval.mlir}, {s_type.mlir}, {term.mlir}) -> {out.mlir}")
+
+
+def _interleaved(parts, zero, shape, strides, padding):
+    """The sum of arrays put back at their offsets, stride entries apart. Those whose offsets agree modulo the strides are added as they
+    are, moved by whole steps; the sums are then interleaved. (XLA is slow at adding arrays with holes.)"""
+    places = parts[0][1].shape
+    steps = [tuple([i // s for i, s in zip(offset, strides)]) for offset, _ in parts]
+    sizes = [m + max(moves) for m, moves in zip(places, zip(*steps))]
+    sums = []
+    for residue in product(*map(range, strides)):
+        moved = [pad(part, zero, [(step, size - m - step, 0) for step, size, m in zip(move, sizes, places)])
+                 for move, (offset, part) in zip(steps, parts) if all([i % s == r for i, s, r in zip(offset, strides, residue)])]
+        sums.append(reduce(ew.add, moved) if moved else broadcast(zero, sizes))
+    n = len(shape)
+    if len(sums) > 1:
+        y = reshape(concatenate([expand_dims(y, (0,)) for y in sums], 0), (*strides, *sizes))
+        y = reshape(transpose(y, [d for i in range(n) for d in (n + i, i)]), [size * s for size, s in zip(sizes, strides)])
+    else:
+        y, = sums
+    return pad(y, zero, [(-low, size + low - have, 0) for size, (low, _), have in zip(shape, padding, y.shape)])
 
 
 def _worst(params, dtype):
