@@ -6,7 +6,7 @@ from mini_jax.core import dtypes
 from mini_jax.lax import bitcast, elementwise as ew, selection
 from mini_jax.lax.shapes import convert_element_type
 
-# --- one operation each ------------------------------------------------------------------------------------------------------
+# --- one operation each -----------------------------------------------------------------------------------------------
 # Operands and result have one type.
 _STABLEHLO = {
     ew.neg_p: "negate", ew.add_p: "add", ew.sub_p: "subtract", ew.mul_p: "multiply", ew.div_p: "divide", ew.rem_p: "remainder",
@@ -28,8 +28,8 @@ _TOTAL_ORDER = (ew.eq_to_p, ew.lt_to_p, ew.le_to_p)
 
 
 def through_float32(rule):
-    """The rule, except that what it would write for float8_e8m0fnu is computed in float32: XLA would take float16, whose exponents
-    are too few, and take NaN for a number."""
+    """The rule, except that what it would write for float8_e8m0fnu is computed in float32: XLA would take float16, whose
+    exponents are too few, and take NaN for a number."""
     def lowered(e, eqn, *operands):
         if eqn.invars[0].aval.dtype != dtypes.float8_e8m0fnu:
             return rule(e, eqn, *operands)
@@ -56,7 +56,8 @@ def _stablehlo(e, eqn, *operands):
 @through_float32
 def _chlo(e, eqn, *operands):
     out = eqn.outvars[0].aval.mlir
-    return e.emit(f"chlo.{_CHLO[eqn.primitive]} {', '.join(spread(e, eqn, operands))} : {', '.join([out] * len(operands))} -> {out}")
+    operands, types = ", ".join(spread(e, eqn, operands)), ", ".join([out] * len(operands))
+    return e.emit(f"chlo.{_CHLO[eqn.primitive]} {operands} : {types} -> {out}")
 
 
 @lowers(*_OTHER_DTYPE)
@@ -77,12 +78,16 @@ def _accuracy(accuracy) -> str:
     return f" {{result_accuracy = #stablehlo.result_accuracy<{text}>}}"
 
 
-# --- comparisons, choices ------------------------------------------------------------------------------------------------------
+# --- comparisons, choices ---------------------------------------------------------------------------------------------
 
 def compare(e, direction: str, x: str, y: str, aval, total_order: bool = False) -> str:
     """x `direction` y, both of type `aval`: an array of booleans."""
-    kind = ("TOTALORDER" if total_order else "FLOAT") if dtypes.is_inexact(aval.dtype) else "SIGNED" if dtypes.is_signed(aval.dtype) else "UNSIGNED"
-    return e.emit(f"stablehlo.compare {direction}, {x}, {y}, {kind} : ({aval.mlir}, {aval.mlir}) -> {aval.update(dtype=dtypes.bool_).mlir}")
+    if dtypes.is_inexact(aval.dtype):
+        kind = "TOTALORDER" if total_order else "FLOAT"
+    else:
+        kind = "SIGNED" if dtypes.is_signed(aval.dtype) else "UNSIGNED"
+    out = aval.update(dtype=dtypes.bool_)
+    return e.emit(f"stablehlo.compare {direction}, {x}, {y}, {kind} : ({aval.mlir}, {aval.mlir}) -> {out.mlir}")
 
 
 @lowers(*_COMPARISONS)
@@ -139,7 +144,7 @@ def _lexicographic(before, x, y):
     return selection.select(ew.bitwise_or(ew.ne(x, x), ew.bitwise_and(first, ew.eq(y, y))), x, y)
 
 
-# --- operations with parameters, and those whose spelling depends on the dtype ------------------------------------------------------
+# --- operations with parameters, and those whose spelling depends on the dtype ----------------------------------------
 
 @lowers(ew.round_p)
 @through_float32
@@ -150,8 +155,8 @@ def _round(e, eqn, x):
 
 @lowers(ew.reduce_precision_p)
 def _reduce_precision(e, eqn, x):
-    bits = eqn.params
-    return e.emit(f"stablehlo.reduce_precision {x}, format = e{bits['exponent_bits']}m{bits['mantissa_bits']} : {eqn.outvars[0].aval.mlir}")
+    form = "e{exponent_bits}m{mantissa_bits}".format(**eqn.params)
+    return e.emit(f"stablehlo.reduce_precision {x}, format = {form} : {eqn.outvars[0].aval.mlir}")
 
 
 @lowers(bitcast.bitcast_convert_type_p)
@@ -187,7 +192,7 @@ def _mulhi(e, eqn, x, y):
 @through_float32
 def _abs(e, eqn, x):
     have, out = eqn.invars[0].aval, eqn.outvars[0].aval
-    return e.emit(f"stablehlo.abs {x} : {out.mlir}" if have.dtype == out.dtype else f"stablehlo.abs {x} : ({have.mlir}) -> {out.mlir}")
+    return e.emit(f"stablehlo.abs {x} : {out.mlir if have.dtype == out.dtype else f'({have.mlir}) -> {out.mlir}'}")
 
 
 @lowers(ew.sign_p)

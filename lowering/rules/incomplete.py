@@ -48,8 +48,8 @@ def repeat(e, step: Callable, active: str, constants: Sequence[str], state: Sequ
 
     def condition(inner, k, active, *_):
         if aval.shape:
-            active = inner.emit(f"stablehlo.reduce({active} init: {inner.constant(False, truth)}) applies stablehlo.or across dimensions = "
-                                f"{list(range(aval.ndim))} : ({mask.mlir}, {truth.mlir}) -> {truth.mlir}")
+            active = inner.emit(f"stablehlo.reduce({active} init: {inner.constant(False, truth)}) applies stablehlo.or "
+                                f"across dimensions = {list(range(aval.ndim))} : ({mask.mlir}, {truth.mlir}) -> {truth.mlir}")
         below = compare(inner, "LT", k, inner.constant(_STEPS, number), number)
         return [(inner.emit(f"stablehlo.and {active}, {below} : {truth.mlir}"), truth.mlir)]
 
@@ -63,9 +63,9 @@ def repeat(e, step: Callable, active: str, constants: Sequence[str], state: Sequ
         more, *new = step(k, *values)
         return [active & more, *fixed, *[select(active, x, old) for x, old in zip(new, state)]]
 
-    names = [t.mlir for t in types]
-    text = (f'"stablehlo.while"({", ".join([e.constant(0, number), active, *constants, *state])}) ({e.region(names, condition)}, {e.region(names, body)}) : '
-            f"({', '.join(names)}) -> ({', '.join(names)})")
+    texts = [t.mlir for t in types]
+    start, signature = ", ".join([e.constant(0, number), active, *constants, *state]), f"({', '.join(texts)})"
+    text = f'"stablehlo.while"({start}) ({e.region(texts, condition)}, {e.region(texts, body)}) : {signature} -> {signature}'
     return e.emit_many(text, len(types))[2 + len(constants):]
 
 
@@ -77,7 +77,7 @@ def _polynomial(coefficients: Sequence[float], x):
     return total
 
 
-# --- factors of the gamma function ---------------------------------------------------------------------------------------------
+# --- factors of the gamma function ------------------------------------------------------------------------------------
 
 def _excess(x, mean):
     """u - log(1 + u) for u = x/mean - 1, to full precision also near u = 0, by log(1+u) = 2 artanh(u / (2+u)) there."""
@@ -100,7 +100,7 @@ def _power_over_gamma(a, x):
     return lax.exp(0.5 * lax.log(a / (2 * math.pi)) - a * _excess(x, a) - _log_scaled_gamma(a))
 
 
-# --- incomplete gamma functions --------------------------------------------------------------------------------------------------
+# --- incomplete gamma functions ---------------------------------------------------------------------------------------
 # Temme's expansion (8.12): ½η² = μ - log(1+μ), μ = x/a - 1; P = ½ erfc(-η√(a/2)) - E · T, E = e^(-aη²/2) / √(2πa),
 # T = Σₖ cₖ(η) a^-k; c₀ = 1/μ - 1/η and cₖ = cₖ₋₁'/η + (-1)ᵏ γₖ/μ, here as power series in η.
 _TEMME = [
@@ -113,7 +113,7 @@ _TEMME = [
 
 
 def _regions(a, x, dtype):
-    """Where a is so large, and x so near, that Temme's expansion is used; where the series is; the rest is the continued fraction's."""
+    """Where a is so large, and x so near, that Temme's expansion is used, and where the series; the rest is the fraction's."""
     large = 1e4 if dtype == dtypes.float64 else 200
     uniform = (a > large) & (lax.abs(x - a) < 0.3 * a)
     series = lax.bitwise_not(uniform) & (x <= lax.max(a, 1))
@@ -121,7 +121,7 @@ def _regions(a, x, dtype):
 
 
 def _temme(a, x):
-    """(P, Q, E, T's part in the derivative: Ṗ / -E) by Temme's expansion."""
+    """(P, Q, E, -P_dot / E) by Temme's expansion."""
     mu = (x - a) / a
     half_square = _excess(x, a)
     eta = lax.sign(mu) * lax.sqrt(2 * half_square)
@@ -129,9 +129,10 @@ def _temme(a, x):
     E = lax.exp(-a * half_square) * lax.rsqrt(2 * math.pi * a)
     T = T_dot = eta * 0
     for k, c in enumerate(_TEMME):
-        value = _polynomial(c, eta) * lax.integer_pow(a, -k)
+        power = lax.integer_pow(a, -k)
+        value, c_dot = _polynomial(c, eta) * power, np.polynomial.polynomial.polyder(c).tolist()
         T = T + value
-        T_dot = T_dot - (_polynomial(np.polynomial.polynomial.polyder(c).tolist(), eta) * lax.integer_pow(a, -k) * slope + k * value) / a
+        T_dot = T_dot - (_polynomial(c_dot, eta) * power * slope + k * value) / a
     z = eta * lax.sqrt(0.5 * a)
     moved = slope - 0.5 * eta + T * (lax.log1p(mu) - 0.5 / a) + T_dot
     return 0.5 * special.erfc(-z) - E * T, 0.5 * special.erfc(z) + E * T, E, moved
@@ -187,8 +188,10 @@ def _gamma_program(finish: Callable, derivative: bool) -> Callable:
 
         safe = e.via(inside, [aval, aval], [a, x])
         loops = _gamma_loops(e, aval, *safe, derivative)
-        return e.via(lambda a, x, safe_a, safe_x, *loops: [finish(a, x, safe_a, safe_x, *_regions(safe_a, safe_x, aval.dtype), *loops)],
-                     [aval] * (4 + len(loops)), [a, x, *safe, *loops])[0]
+
+        def end(a, x, safe_a, safe_x, *loops):
+            return [finish(a, x, safe_a, safe_x, *_regions(safe_a, safe_x, aval.dtype), *loops)]
+        return e.via(end, [aval] * (4 + len(loops)), [a, x, *safe, *loops])[0]
     return program
 
 
@@ -249,7 +252,7 @@ def _gamma_family(e, eqn, *operands):
     return written(e, eqn, operands, _PROGRAMS[eqn.primitive])
 
 
-# --- the incomplete beta function -------------------------------------------------------------------------------------------------
+# --- the incomplete beta function -------------------------------------------------------------------------------------
 
 def _powers_over_beta(a, b, x, y):
     """x^a y^b / B(a, b), y = 1 - x, without the cancellation of logarithms of gamma functions."""
@@ -277,7 +280,8 @@ def _betainc(e, aval, a, b, x):
 
     def step(k, a, b, x, c, d, h):
         """Two terms of 1 + n₁/(1 + n₂/(1 + …)), each by Lentz."""
-        for n in (k * (b - k) * x / ((a + (2 * k - 1)) * (a + 2 * k)), -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + (2 * k + 1)))):
+        m = a + 2 * k
+        for n in (k * (b - k) * x / ((m - 1) * m), -(a + k) * (a + b + k) * x / (m * (m + 1))):
             c, d = 1 + n / c, 1 / (1 + n * d)
             h = h * (c * d)
         return lax.abs(c * d - 1) > 4 * eps, c, d, h

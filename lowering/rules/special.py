@@ -1,4 +1,4 @@
-"""How special functions are written: CHLO's operations, and a Chebyshev expansion. Dtypes narrower than float32 are computed in it."""
+"""How special functions are written: CHLO's operations, and a Chebyshev expansion; for narrow dtypes in float32."""
 from __future__ import annotations
 
 from lowering.emit import lowers
@@ -7,13 +7,15 @@ from mini_jax.lax import elementwise as lax, special
 from mini_jax.lax.selection import select
 
 _CHLO = {special.erf_p: "erf", special.erfc_p: "erfc", special.erf_inv_p: "erf_inv", special.lgamma_p: "lgamma",
-         special.digamma_p: "digamma", special.polygamma_p: "polygamma", special.zeta_p: "zeta", special.bessel_i1e_p: "bessel_i1e"}
+         special.digamma_p: "digamma", special.polygamma_p: "polygamma", special.zeta_p: "zeta",
+         special.bessel_i1e_p: "bessel_i1e"}
 
 
 @lowers(*_CHLO)
 def _chlo(e, eqn, *operands):
     def program(e, aval, *operands):
-        return e.emit(f"chlo.{_CHLO[eqn.primitive]} {', '.join(operands)} : {', '.join([aval.mlir] * len(operands))} -> {aval.mlir}")
+        types = ", ".join([aval.mlir] * len(operands))
+        return e.emit(f"chlo.{_CHLO[eqn.primitive]} {', '.join(operands)} : {types} -> {aval.mlir}")
     return written(e, eqn, operands, program)
 
 
@@ -48,7 +50,8 @@ def _bessel_i0e_program(e, aval, x):
     def program(x):
         x = lax.abs(x)
         far = lax.max(x, 8)
-        return [select(x <= 8, _chebyshev(_I0E_NEAR, lax.min(x, 8) / 4 - 1, eps), _chebyshev(_I0E_FAR, 16 / far - 1, eps) * lax.rsqrt(far))]
+        near = _chebyshev(_I0E_NEAR, lax.min(x, 8) / 4 - 1, eps)
+        return [select(x <= 8, near, _chebyshev(_I0E_FAR, 16 / far - 1, eps) * lax.rsqrt(far))]
     return e.via(program, [aval], [x])[0]
 
 

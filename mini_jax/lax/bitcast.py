@@ -27,12 +27,12 @@ def _bitcast_type(x, *, new_dtype):
     if x.dtype == new_dtype:
         return x.strong
     if x.dtype not in _WORDS or new_dtype not in _WORDS:
-        raise TypeError(f"lax.bitcast_convert_type({x}, {new_dtype}): the bits of booleans and complex numbers are not read as other dtypes; "
-                        "convert with convert_element_type, lax.real and lax.imag")
+        raise TypeError(f"lax.bitcast_convert_type({x}, {new_dtype}): bits of booleans and complex numbers are not read as other "
+                        "dtypes; convert with convert_element_type, lax.real and lax.imag")
     old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(new_dtype)
     if old < new and x.shape[-1:] != (new // old,):
-        raise ValueError(f"lax.bitcast_convert_type({x}, {new_dtype}): to make one element of {new} bits out of {new // old} of {old} bits, "
-                         f"the last dimension must have size {new // old}")
+        raise ValueError(f"lax.bitcast_convert_type({x}, {new_dtype}): to make an element of {new} bits of {new // old} of {old} "
+                         f"bits, the last dimension must have size {new // old}")
     shape = x.shape if old == new else (*x.shape, old // new) if old > new else x.shape[:-1]
     return x.update(shape=shape, dtype=new_dtype, weak_type=False)
 
@@ -47,4 +47,5 @@ def _bitcast_batch(axis, args, dims, *, new_dtype):
     return bitcast_convert_type_p.bind(moveaxis(x, dim, 0), new_dtype=new_dtype), 0
 
 
-bitcast_convert_type_p.type_rule, bitcast_convert_type_p.jvp, bitcast_convert_type_p.batch = _bitcast_type, _bitcast_jvp, _bitcast_batch
+bitcast_convert_type_p.type_rule, bitcast_convert_type_p.jvp = _bitcast_type, _bitcast_jvp
+bitcast_convert_type_p.batch = _bitcast_batch

@@ -11,13 +11,11 @@ import numpy as np
 
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero
-from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import shapes
-from mini_jax.lax.functions import binary, named, public, public_names, unary
-from mini_jax.lax.rows import (ANY, BOOL, COMPLEX, FLOATS, INTS, NUMBERS, REALS, UINTS, nary_jvp, nary_type_rule, result_shape,
-                               type_error)
+from mini_jax.lax.functions import binary, public_names, unary
+from mini_jax.lax.rows import ANY, BOOL, COMPLEX, FLOATS, INTS, NUMBERS, REALS, UINTS, nary_type_rule, result_shape, type_error
 from mini_jax.lax.selection import select
 
 INEXACT = FLOATS | COMPLEX
@@ -29,7 +27,7 @@ def _is_complex(x) -> bool:
     return dtypes.is_complex(typeof(x).dtype)
 
 
-# --- arithmetic ------------------------------------------------------------------------------------------------------------
+# --- arithmetic -------------------------------------------------------------------------------------------------------
 
 neg_p, neg = unary("neg", NUMBERS, "-x; unsigned integers wrap", jvp=lambda t, y, x: -t, transpose=lambda ct, x: -ct)
 
@@ -72,7 +70,8 @@ def _abs_jvp(t, y, x):
 abs_p, abs = unary("abs", FLOATS | COMPLEX | INTS, "|x|; of complex numbers the modulus, a real number. |min| = min for integers",
                    jvp=_abs_jvp, result=dtypes.to_real)
 
-sign_p, sign = unary("sign", NUMBERS, "1, 0 or -1, as x is positive, zero (whose sign is kept) or negative; x / |x| of complex numbers; NaN of NaN")
+sign_p, sign = unary("sign", NUMBERS, "1, 0 or -1, as x is positive, zero (whose sign is kept) or negative; NaN of NaN; "
+                     "x / |x| of complex numbers")
 
 
 def _sign_jvp(primals, tangents):
@@ -88,10 +87,10 @@ def _sign_jvp(primals, tangents):
 
 sign_p.jvp = _sign_jvp
 
-nextafter_p, nextafter = binary("nextafter", FLOATS - {dtypes.float8_e8m0fnu}, "The number next to x1 in the direction of x2", arguments=("x1", "x2"),
-                                jvp=(lambda t, y, a, b: t, None))
+nextafter_p, nextafter = binary("nextafter", FLOATS - {dtypes.float8_e8m0fnu}, "The number next to x1 in the direction of x2",
+                                arguments=("x1", "x2"), jvp=(lambda t, y, a, b: t, None))
 
-# --- powers and roots --------------------------------------------------------------------------------------------------------
+# --- powers and roots -------------------------------------------------------------------------------------------------
 
 square_p, square = unary("square", NUMBERS, "x²", jvp=lambda t, y, x: t * (2 * x))
 sqrt_p, sqrt = unary("sqrt", INEXACT, "√x; NaN of negative real numbers", jvp=lambda t, y, x: t * (0.5 / y), accuracy=True)
@@ -147,7 +146,7 @@ def _pow_by_base(t, z, x, y):
 pow_p, pow = binary("pow", INEXACT, "xʸ", type_rule=_pow_type,
                     jvp=(_pow_by_base, lambda t, z, x, y: t * (log(select(x == 0, 1.0, x)) * z)))
 
-# --- exponentials and logarithms ---------------------------------------------------------------------------------------------
+# --- exponentials and logarithms --------------------------------------------------------------------------------------
 
 exp_p, exp = unary("exp", INEXACT, "eˣ", jvp=lambda t, y, x: t * y, accuracy=True)
 exp2_p, exp2 = unary("exp2", INEXACT, "2ˣ", jvp=lambda t, y, x: t * (0.6931471805599453 * y), accuracy=True)
@@ -156,7 +155,7 @@ log_p, log = unary("log", INEXACT, "The natural logarithm of x", jvp=lambda t, y
 log1p_p, log1p = unary("log1p", INEXACT, "log(1 + x), accurate near x = 0", jvp=lambda t, y, x: div(t, 1 + x), accuracy=True)
 logistic_p, logistic = unary("logistic", INEXACT, "1 / (1 + e⁻ˣ)", jvp=lambda t, y, x: t * (y * (1 - y)), accuracy=True)
 
-# --- trigonometric and hyperbolic functions --------------------------------------------------------------------------------------
+# --- trigonometric and hyperbolic functions ---------------------------------------------------------------------------
 
 sin_p, sin = unary("sin", INEXACT, "sin x, x in radians", jvp=lambda t, y, x: t * cos(x), accuracy=True)
 cos_p, cos = unary("cos", INEXACT, "cos x, x in radians", jvp=lambda t, y, x: t * -sin(x), accuracy=True)
@@ -164,7 +163,7 @@ tan_p, tan = unary("tan", INEXACT, "tan x, x in radians", jvp=lambda t, y, x: t 
 asin_p, asin = unary("asin", INEXACT, "The angle in [-π/2, π/2] whose sine is x", jvp=lambda t, y, x: t * rsqrt((1 - x) * (1 + x)))
 acos_p, acos = unary("acos", INEXACT, "The angle in [0, π] whose cosine is x", jvp=lambda t, y, x: t * -rsqrt((1 - x) * (1 + x)))
 atan_p, atan = unary("atan", INEXACT, "The angle in [-π/2, π/2] whose tangent is x", jvp=lambda t, y, x: div(t, 1 + x * x))
-atan2_p, atan2 = binary("atan2", INEXACT, "The angle in [-π, π] of the point with ordinate x and abscissa y: that of x / y, in its quadrant",
+atan2_p, atan2 = binary("atan2", INEXACT, "The angle in [-π, π] of the point with ordinate x and abscissa y",
                         jvp=(lambda t, z, x, y: t * (y / (x * x + y * y)), lambda t, z, x, y: t * (-x / (x * x + y * y))))
 sinh_p, sinh = unary("sinh", INEXACT, "(eˣ - e⁻ˣ) / 2", jvp=lambda t, y, x: t * cosh(x))
 cosh_p, cosh = unary("cosh", INEXACT, "(eˣ + e⁻ˣ) / 2", jvp=lambda t, y, x: t * sinh(x))
@@ -174,7 +173,7 @@ acosh_p, acosh = unary("acosh", INEXACT, "The number ≥ 0 whose hyperbolic cosi
                        jvp=lambda t, y, x: t * (rsqrt(x - 1) * rsqrt(x + 1)))
 atanh_p, atanh = unary("atanh", INEXACT, "The number whose hyperbolic tangent is x", jvp=lambda t, y, x: div(t, (1 - x) * (1 + x)))
 
-# --- rounding ------------------------------------------------------------------------------------------------------------------
+# --- rounding ---------------------------------------------------------------------------------------------------------
 
 floor_p, floor = unary("floor", FLOATS, "The greatest integer ≤ x, as a floating number")
 ceil_p, ceil = unary("ceil", FLOATS, "The least integer ≥ x, as a floating number")
@@ -197,7 +196,8 @@ def round(x, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO):
 
 def _reduce_precision_type(x, *, exponent_bits, mantissa_bits):
     if exponent_bits < 1 or mantissa_bits < 0:
-        raise ValueError(f"lax.reduce_precision({x}): exponent_bits is at least 1 and mantissa_bits at least 0, got {exponent_bits} and {mantissa_bits}")
+        raise ValueError(f"lax.reduce_precision({x}): exponent_bits is at least 1 and mantissa_bits at least 0, "
+                         f"got {exponent_bits} and {mantissa_bits}")
     return _reduce_precision_operand(x)
 
 
@@ -216,7 +216,7 @@ def reduce_precision(operand, exponent_bits: int, mantissa_bits: int):
     return reduce_precision_p.bind(operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
 
 
-# --- complex numbers -------------------------------------------------------------------------------------------------------------
+# --- complex numbers --------------------------------------------------------------------------------------------------
 # Cotangents are transposed without conjugation: what is paired is Re(ct · t).
 
 real_p, real = unary("real", COMPLEX, "The real part of x, a real number", result=dtypes.to_real,
@@ -237,7 +237,7 @@ def conj(x):
     return conj_p.bind(x) if _is_complex(x) else complex(x, 0.0)
 
 
-# --- comparisons ----------------------------------------------------------------------------------------------------------------
+# --- comparisons ------------------------------------------------------------------------------------------------------
 
 def _comparison(name: str, accepts: frozenset, formula: str):
     return binary(name, accepts, formula, result=lambda dtype: dtypes.bool_)
@@ -257,23 +257,23 @@ le_to_p, _ = _comparison("le_to", REALS | BOOL, "x ≤ y in the total order")
 
 is_finite_p, is_finite = unary("is_finite", FLOATS, "Is x neither infinite nor NaN? A boolean", result=lambda dtype: dtypes.bool_)
 
-# --- bits ------------------------------------------------------------------------------------------------------------------------
+# --- bits -------------------------------------------------------------------------------------------------------------
 
 not_p, bitwise_not = unary("not", BITS, "The complement of each bit of x; of booleans, not x", public_name="bitwise_not")
 and_p, bitwise_and = binary("and", BITS, "x & y, bit by bit", public_name="bitwise_and")
 or_p, bitwise_or = binary("or", BITS, "x | y, bit by bit", public_name="bitwise_or")
 xor_p, bitwise_xor = binary("xor", BITS, "x ^ y, bit by bit", public_name="bitwise_xor")
-shift_left_p, shift_left = binary("shift_left", WORDS, "x · 2ʸ: the bits moved up by y places; 0 unless 0 ≤ y < the number of bits")
+shift_left_p, shift_left = binary("shift_left", WORDS, "x · 2ʸ: the bits moved up by y places; 0 unless 0 ≤ y < their number")
 shift_right_arithmetic_p, shift_right_arithmetic = binary(
     "shift_right_arithmetic", WORDS, "The bits of x moved down by y places, the sign bit moving in from above; "
-    "nothing but sign bits unless 0 ≤ y < the number of bits")
+    "nothing but sign bits unless 0 ≤ y < their number")
 shift_right_logical_p, shift_right_logical = binary(
-    "shift_right_logical", WORDS, "The bits of x moved down by y places, zeros moving in from above; 0 unless 0 ≤ y < the number of bits")
+    "shift_right_logical", WORDS, "The bits of x moved down by y places, zeros moving in from above; 0 unless 0 ≤ y < their number")
 population_count_p, population_count = unary("population_count", WORDS, "The number of bits of x that are set")
 clz_p, clz = unary("clz", WORDS, "The number of zero bits above the highest bit of x that is set")
 
 
-# --- accuracy ----------------------------------------------------------------------------------------------------------------------
+# --- accuracy ---------------------------------------------------------------------------------------------------------
 
 class AccuracyMode(enum.Enum):
     """Named trade-offs of accuracy against speed, for the functions that have an `accuracy` parameter."""

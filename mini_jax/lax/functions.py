@@ -10,13 +10,14 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any, Callable, Sequence
 
-from mini_jax.core import dtypes
+from mini_jax.core import config, dtypes
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.state import state
 from mini_jax.core.trace import typeof
 from mini_jax.lax import rows
 
 python_scalars = frozenset([bool, int, float, complex])
+_x64 = config.enable_x64.state
 _rank = {bool: 0, int: 1, float: 2, complex: 3}
 
 
@@ -25,22 +26,42 @@ def of_one_dtype(*operands) -> Sequence:
 
     Raises OverflowError for an int beyond the dtype's range.
     """
-    dtype = next((typeof(x).dtype for x in operands if type(x) not in python_scalars), None)
-    if dtype is None or dtypes.is_extended(dtype) or dtype == dtypes.float0:
-        return operands
-    rank = _rank[dtypes.scalar_type_of(dtype)]
-    return [_scalar(x, dtype) if type(x) in python_scalars and (0 < _rank[type(x)] <= rank or type(x) is bool and rank == 0) else x
-            for x in operands]
+    for x in operands:
+        if type(x) not in python_scalars:
+            dtype = typeof(x).dtype
+            wide = _x64.value
+            return [_converters[type(x), dtype, wide](x) if type(x) in python_scalars else x for x in operands]
+    return operands
 
 
-def _scalar(x, dtype):
-    if dtypes.canonicalize(dtypes.python_scalar_types[type(x)]) == dtype:
-        return x
-    dtypes.check_scalar_range(x, dtype)
-    return dtype.type(x)
+class _Converters(dict):
+    """How a scalar of a Python type becomes one of a dtype: {(type, dtype, is x64 on): conversion}.
+
+    It stays as it is where it is of that dtype already, and where Python would not convert.
+    """
+
+    def __missing__(self, key):
+        kind, dtype, _ = key
+        if dtypes.is_extended(dtype) or dtype == dtypes.float0 or dtypes.canonicalize(dtypes.python_scalar_types[kind]) == dtype:
+            convert = _unchanged
+        elif _rank[kind] > _rank[dtypes.scalar_type_of(dtype)] or kind is bool and dtype != dtypes.bool_:
+            convert = _unchanged
+        elif kind is int and dtypes.is_integer(dtype):
+            convert = lambda x: (dtypes.check_scalar_range(x, dtype), dtype.type(x))[1]
+        else:
+            convert = dtype.type
+        self[key] = convert
+        return convert
 
 
-# --- from a primitive to its function ----------------------------------------------------------------------------------------
+def _unchanged(x):
+    return x
+
+
+_converters = _Converters()
+
+
+# --- from a primitive to its function ---------------------------------------------------------------------------------
 
 def public(primitive: Primitive, formula: str, name: str | None = None, arguments: Sequence[str] | None = None,
            accuracy: bool = False) -> Callable:
@@ -78,8 +99,8 @@ def _contract(primitive: Primitive, arguments: Sequence[str], accuracy: bool) ->
     if len(arguments) == 1:
         text = f"{arguments[0]}: an array or number, {kinds}. Returns an array of its shape. Raises TypeError for other dtypes."
     else:
-        text = (f"{', '.join(arguments)}: arrays or numbers of one dtype, {kinds}, and of one shape (or scalars, which stand for an array of "
-                "equal entries).\n    Returns an array of that shape. Raises TypeError for other dtypes or shapes.")
+        text = (f"{', '.join(arguments)}: arrays or numbers of one dtype, {kinds}, and of one shape (or scalars, which\n"
+                "    stand for an array of equal entries). Returns an array of that shape. Raises TypeError for other dtypes or shapes.")
     if accuracy:
         text += ("\n    accuracy: None, AccuracyMode.DEFAULT or HIGHEST, or a Tolerance: what the compiler may trade for speed. "
                  "(StableHLO: result_accuracy)")
@@ -98,16 +119,12 @@ def kinds_of(accepts) -> str:
     return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-# --- rows --------------------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 def unary(name: str, accepts: frozenset, formula: str, *, jvp: Callable | None = None, accuracy: bool = False,
           public_name: str | None = None, **row: Any) -> tuple[Primitive, Callable]:
     """Declare an elementwise primitive of one operand, and its function."""
-    partial = jvp
-    if accuracy and jvp is not None:
-        def partial(t, y, x, accuracy=None):
-            return jvp(t, y, x)
-    primitive = rows.unary(name, accepts, jvp=partial, **row)
+    primitive = rows.unary(name, accepts, jvp=(lambda t, y, x, accuracy=None: jvp(t, y, x)) if accuracy else jvp, **row)
     if accuracy:
         primitive.facts["parameters"] = ("accuracy",)
     return primitive, public(primitive, formula, public_name, accuracy=accuracy)

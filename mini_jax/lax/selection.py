@@ -40,7 +40,7 @@ def _select_type(which, *cases):
     if not (dtypes.is_bool(which.dtype) or dtypes.is_integer(which.dtype)):
         raise type_error("select_n", types, f"the first operand chooses and is boolean or integer, not {which.dtype}")
     if dtypes.is_bool(which.dtype) and len(cases) > 2:
-        raise type_error("select_n", types, f"a boolean chooses between two cases, and there are {len(cases)}; choose with integers")
+        raise type_error("select_n", types, f"a boolean chooses between two cases, here are {len(cases)}; choose with integers")
     if any([case.dtype != cases[0].dtype for case in cases]):
         raise type_error("select_n", types, "the cases must have one dtype (mini_jax.numpy.where promotes)")
     return array_type(result_shape("select_n", types), cases[0].dtype, all([case.weak_type for case in cases]))
@@ -72,8 +72,8 @@ clamp_p = nary("clamp", 3, REALS | BOOL)
 def clamp(min, x, max):
     """x where it lies between min and max, else the nearer of these: the lesser of max and the greater of min and x.
 
-    x, min, max: real or boolean arrays or numbers of one dtype and one shape (or scalars). NaN if any of the three is. Its derivative is 1 strictly
-    between the bounds, 0 on and outside them. Raises TypeError otherwise. (StableHLO: clamp)
+    x, min, max: real or boolean arrays or numbers of one dtype and one shape (or scalars). NaN if any of the three is. The
+    derivative by x is 1 strictly between the bounds, 0 on and outside them. Raises TypeError otherwise. (StableHLO: clamp)
     """
     return clamp_p.bind(*of_one_dtype(min, x, max))
 

@@ -51,8 +51,8 @@ class Sample:
     """False: the reference gets its operands as they are, and may look at their dtype."""
 
     tolerance: float = 4.0
-    """Allowed error of values against the reference, in units of the dtype's eps, relative (absolute below 1). Eight times more in
-    float64, where the reference itself rounds."""
+    """Allowed error of values against the reference, in units of the dtype's eps, relative (absolute below 1). Eight times more
+    in float64, where the reference itself rounds."""
 
     differentiable: tuple[int, ...] | None = None
     """Positions of the operands to differentiate with respect to, jointly. None: all that are floating or complex."""
@@ -72,7 +72,7 @@ class Sample:
     depend on the dtype. It must apply the primitive (this is checked)."""
 
 
-# --- draws ---------------------------------------------------------------------------------------------------------------
+# --- draws ------------------------------------------------------------------------------------------------------------
 
 SHAPE = (2, 3)
 

@@ -1,5 +1,4 @@
 """Samples of operations that leave values as they are."""
-from mini_jax.core import dtypes
 from mini_jax.lax.rows import COMPLEX, FLOATS
 from tests.samples import Sample, uniform
 
