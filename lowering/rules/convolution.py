@@ -1,13 +1,17 @@
 """How convolutions are written: as products where nothing slides, and in the dtypes of XLA's fast kernels."""
 from __future__ import annotations
 
+from itertools import product
+from math import prod
+
 from lowering.emit import lowers
 from lowering.rules.reductions import compare
 from mini_jax.core import dtypes
 from mini_jax.lax.convolution import conv_general_dilated_p, dilated
 from mini_jax.lax.dot import dot_general
-from mini_jax.lax.shapes import reshape, transpose
-from mini_jax.lax.slicing import pad, slice
+from mini_jax.lax.elementwise import add, mul
+from mini_jax.lax.shapes import broadcast_in_dim, reduce_sum, reshape, transpose
+from mini_jax.lax.slicing import concatenate, pad, slice
 
 
 @lowers(conv_general_dilated_p)
@@ -17,10 +21,17 @@ def _conv_general_dilated(e, eqn, lhs, rhs):
         return e.constant(0, out)
     if _nothing_slides(eqn.params, b.shape, out.shape):
         return e.via(lambda x, w: [_product(x, w, out, **eqn.params)], eqn.in_types, (lhs, rhs))[0]
+    places = [out.shape[s] for s in eqn.params["dimension_numbers"].out_spec[2:]]
+    each_alone = _one_feature_each(eqn.params, a.shape, b.shape)
+    if eqn.params["batch_group_count"] > 1 and not each_alone and prod(places) <= _FEW:
+        return e.via(lambda x, w: [_place_by_place(x, w, out, **eqn.params)], eqn.in_types, (lhs, rhs))[0]
     dtype = _compute_dtype(a.dtype, out.dtype)
     lhs, rhs = e.convert(lhs, a, dtype), e.convert(rhs, b, dtype)
     a, b, result = a.update(dtype=dtype), b.update(dtype=dtype), out.update(dtype=dtype)
-    if not dtypes.is_complex(dtype):
+    windows = [b.shape[k] for k in eqn.params["dimension_numbers"].rhs_spec[2:]]
+    if each_alone and prod(windows if eqn.params["batch_group_count"] == 1 else places) <= _FEW:
+        y = e.via(lambda x, w: [_feature_by_feature(x, w, out, **eqn.params)], (a, b), (lhs, rhs))[0]
+    elif not dtypes.is_complex(dtype):
         y = _convolution(e, eqn.params, lhs, a, rhs, b, result)
     else:
         y = _complex_convolution(e, eqn.params, lhs, a, rhs, b, result)
@@ -63,6 +74,81 @@ def _complex_convolution(e, params, lhs, a, rhs, b, out) -> str:
     re = e.emit(f"stablehlo.subtract {times(p, r)}, {times(q, s)} : {real(out).mlir}")
     im = e.emit(f"stablehlo.add {times(p, s)}, {times(q, r)} : {real(out).mlir}")
     return e.emit(f"stablehlo.complex {re}, {im} : {out.mlir}")
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------------------------
+#
+# XLA's CPU compiler has no fast kernels for groups, and writes batch groups as one convolution of everything with everything.
+
+_FEW = 32                                                # windows or places that are written one by one
+
+
+def _placed(lhs, params, place):
+    """The parameters with which the convolution has one place, `place` of those it has."""
+    lhs_spec, rhs_spec, _ = params["dimension_numbers"]
+    pads = []
+    for n, p, stride, (low, _), base, window in zip([lhs.shape[d] for d in lhs_spec[2:]], place, params["window_strides"], params["padding"],
+                                                    params["lhs_dilation"], params["window"]):
+        pads.append((low - p * stride, window - low + p * stride - dilated(n, base)))
+    return {name: value for name, value in params.items() if name != "window"} | {"padding": tuple(pads)}
+
+
+def _place_by_place(lhs, rhs, out, **params):
+    """Each place of the window as a product: a few large ones, in the gradient of a kernel."""
+    _, rhs_spec, out_spec = params["dimension_numbers"]
+    params["window"] = [dilated(rhs.shape[k], holes) for k, holes in zip(rhs_spec[2:], params["rhs_dilation"])]
+    places = [out.shape[s] for s in out_spec[2:]]
+    one = out.update(shape=tuple([1 if d in out_spec[2:] else n for d, n in enumerate(out.shape)]))
+    parts = [_product(lhs, rhs, one, **_placed(lhs, params, place)) for place in product(*map(range, places))]
+    return _joined(parts, places, out, out_spec)
+
+
+def _joined(parts, places, out, out_spec):
+    """Parts of the result, one for each place, put together."""
+    kept = [d for d in range(out.ndim) if d not in out_spec[2:]]
+    whole = concatenate([reshape(part, (1, *[out.shape[d] for d in kept])) for part in parts], 0)
+    whole = reshape(whole, (*places, *[out.shape[d] for d in kept]))
+    return transpose(whole, [out_spec[2:].index(d) if d in out_spec[2:] else len(places) + kept.index(d) for d in range(out.ndim)])
+
+
+def _one_feature_each(params, lhs_shape, rhs_shape) -> bool:
+    """Is each output feature made of one feature (or of one entry of the batch) of its own?"""
+    lhs_spec, rhs_spec, _ = params["dimension_numbers"]
+    features = rhs_shape[rhs_spec[0]]
+    return (params["feature_group_count"] == features == lhs_shape[lhs_spec[1]] > 1
+            or params["batch_group_count"] == features == lhs_shape[lhs_spec[0]] > 1)
+
+
+def _feature_by_feature(lhs, rhs, out, *, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, batch_group_count, **_):
+    """Sums of multiples of moved features; and the gradient of their kernel: for each place a sum of products."""
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    config = [(0, 0, 0)] * lhs.ndim
+    for d, (low, high), base in zip(lhs_spec[2:], padding, lhs_dilation):
+        config[d] = (low, high, base - 1)
+    x = pad(lhs, lhs.dtype.type(0), config)
+    windows, places = [rhs.shape[k] for k in rhs_spec[2:]], [out.shape[s] for s in out_spec[2:]]
+
+    def moved(offset, counts, strides):
+        start, limit, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+        for d, at, count, stride in zip(lhs_spec[2:], offset, counts, strides):
+            start[d], limit[d], steps[d] = at, at + dilated(count, stride), stride
+        return slice(x, start, limit, steps)
+
+    if batch_group_count > 1:
+        like = {d: r for d, r in zip(lhs_spec, rhs_spec)}
+        weights = transpose(rhs, [like[d] for d in range(x.ndim)])
+        summed = tuple([d for d in range(x.ndim) if d != lhs_spec[0]])
+        parts = [reduce_sum(mul(moved([p * s for p, s in zip(place, window_strides)], windows, rhs_dilation), weights), summed)
+                 for place in product(*map(range, places))]
+        return _joined(parts, places, out, out_spec)
+    kernel, total = transpose(rhs, rhs_spec), None
+    for entry in product(*map(range, windows)):
+        part = moved([k * holes for k, holes in zip(entry, rhs_dilation)], places, window_strides)
+        weight = slice(kernel, (0, 0, *entry), (kernel.shape[0], 1, *[k + 1 for k in entry]))
+        term = mul(part, broadcast_in_dim(reshape(weight, (kernel.shape[0],)), part.shape, (lhs_spec[1],)))
+        total = term if total is None else add(total, term)
+    like = {s: d for s, d in zip(out_spec, lhs_spec)}
+    return transpose(total, [like[d] for d in range(x.ndim)])
 
 
 # --- convolutions that are products --------------------------------------------------------------------------------------------------

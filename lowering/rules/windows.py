@@ -8,8 +8,8 @@ from math import prod
 from lowering.emit import lowers
 from lowering.rules.reductions import combine, compare, narrow_to_order, wide_dtype
 from mini_jax.core import dtypes
+from mini_jax.core.staging import stage
 from mini_jax.lax import elementwise as ew
-from mini_jax.lax.identities import optimization_barrier
 from mini_jax.lax.reductions import identity, reduce_max_p, reduce_min_p
 from mini_jax.lax.selection import select_n
 from mini_jax.lax.shapes import broadcast, expand_dims, reduce_sum_p, reshape, transpose
@@ -73,9 +73,15 @@ def _reduce_window(e, eqn, *operands):
 
 # --- the extremum's tangent and cotangent -------------------------------------------------------------------------------------------
 
-def _chosen(x, params):
-    """The selected entry of each window, computed once: XLA would repeat it for every entry it is compared with."""
-    return optimization_barrier(selected_entry(x, **params))
+def _chosen(e, x, aval, params, places):
+    """The selected entry of each window, in a call that XLA keeps: fused, it would be computed anew for every entry that it is compared
+    with. Its name and its type."""
+    jaxpr, _ = stage(lambda x: [selected_entry(x, **params)], (aval,))
+    chosen = aval.update(shape=places, dtype=dtypes.int32)
+    if e.module.platform != "cpu":
+        return e.call(jaxpr, [x], "selected_entry")[0], chosen
+    function = e.module.function(jaxpr, "selected_entry", e.axes)
+    return e.emit(f'func.call @{function}({x}) {{mhlo.frontend_attributes = {{inlineable = "false"}}}} : ({aval.mlir}) -> {chosen.mlir}'), chosen
 
 
 @lowers(select_and_gather_add_p)
@@ -85,13 +91,14 @@ def _select_and_gather_add(e, eqn, t, x):
     if 0 in out.shape:
         return e.constant(0, out)
     if prod(params["window_dimensions"]) <= _FEW:
-        def gathered(t, x):
-            chosen, zero = _chosen(x, eqn.params), t.dtype.type(0)
+        def gathered(t, chosen):
+            zero = t.dtype.type(0)
             y = broadcast(zero, out.shape)
             for k, entry in enumerate(under_window(t, zero, **params)):
                 y = select_n(ew.eq(chosen, chosen.dtype.type(k)), y, entry)
             return [y]
-        return e.via(gathered, [t_type, aval], [t, x])[0]
+        chosen, chosen_type = _chosen(e, x, aval, eqn.params, out.shape)
+        return e.via(gathered, [t_type, chosen_type], [t, chosen])[0]
     value, tangent = aval.update(shape=()), t_type.update(shape=())
     worst, flag = _worst(eqn.params, aval.dtype), value.update(dtype=dtypes.bool_).mlir
 
@@ -110,13 +117,14 @@ def _select_and_scatter_add(e, eqn, source, x):
         return e.constant(0, out)
     dilations = (*params["base_dilation"], *params["window_dilation"])
     if prod(params["window_dimensions"]) <= _FEW or any([d > 1 for d in dilations]) or min([min(pair) for pair in params["padding"]]) < 0:
-        def scattered(source, x):
-            chosen, zero = _chosen(x, eqn.params), source.dtype.type(0)
+        def scattered(source, chosen):
+            zero = source.dtype.type(0)
             parts = [(offset, select_n(ew.eq(chosen, chosen.dtype.type(k)), zero, source)) for k, offset in enumerate(offsets_of(params))]
             if all([d == 1 for d in params["base_dilation"]]):
                 return [_interleaved(parts, zero, out.shape, params["window_strides"], params["padding"])]
             return [reduce(ew.add, [put_back(part, offset, out.shape, **params) for offset, part in parts])]
-        return e.via(scattered, [s_type, aval], [source, x])[0]
+        chosen, chosen_type = _chosen(e, x, aval, eqn.params, s_type.shape)
+        return e.via(scattered, [s_type, chosen_type], [source, chosen])[0]
     value, term = aval.update(shape=()), s_type.update(shape=())
     flag = value.update(dtype=dtypes.bool_).mlir
     select = e.region([value.mlir] * 2, lambda inner, a, b: [(compare(inner, eqn.params["select_prim"].upper(), a, b, value), flag)])

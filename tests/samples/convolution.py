@@ -61,6 +61,7 @@ SAMPLES = {
         convolution((2, 3, 5, 6), (2, 3, 3, 2), (2, 1), ((1, 1), (0, 1)), None, (1, 2)),
         convolution((2, 6, 7), (6, 2, 3), (2,), ((1, 1),), None, None, None, 3),
         convolution((6, 3, 7), (6, 3, 3), (2,), ((1, 1),), None, None, None, 1, 3),
+        convolution((2, 3, 7), (3, 1, 3), (2,), ((1, 2),), (2,), (2,), ("NCH", "OIH", "NHC"), 3),                       # features alone
         convolution((2, 3), (5, 3)),
         convolution((2, 5, 3, 6), (1, 1, 6, 5), (2, 1), ((1, 0), (-1, 1)), (1, 2), None, ("NHWC", "HWIO", "NCHW")),     # a pointwise kernel
         convolution((2, 6, 5), (6, 2, 1), (2,), None, None, None, None, 3),
