@@ -9,7 +9,7 @@ import numpy as np
 from mini_jax.core import dtypes, errors, source
 from mini_jax.core.program import ProgramInfo
 from mini_jax.core.state import state
-from mini_jax.core.types import AbstractValue, ShapedArray, array_type
+from mini_jax.core.types import AbstractValue, array_type
 from mini_jax.runtime import xla
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import numpy as np
 
 from mini_jax.core import dtypes
 

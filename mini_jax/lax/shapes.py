@@ -10,7 +10,6 @@ from mini_jax.core import dtypes, linear
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
-from mini_jax.core.types import ShapedArray, array_type
 
 __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "transpose", "transpose_p",
            "squeeze", "squeeze_p", "expand_dims", "add_any_p", "convert_element_type", "convert_element_type_p"]

@@ -13,9 +13,8 @@ from lowering.grids import Cut
 from lowering.physical import is_extended, physical_type
 from lowering.program import Lowered, lower
 from mini_jax.core import config, dtypes, logs, staging, trace
-from mini_jax.core.program import Jaxpr, ProgramInfo
-from mini_jax.core.state import current_trace, state
-from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
+from mini_jax.core.program import ProgramInfo
+from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import xla
 from mini_jax.runtime.array import device_put

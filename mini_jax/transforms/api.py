@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 from mini_jax.core.program import ClosedJaxpr, function_name
 from mini_jax.core.pytree import broadcast_prefix
-from mini_jax.core.state import named_scope, state
+from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
 from mini_jax.runtime import array, xla

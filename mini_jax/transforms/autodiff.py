@@ -7,8 +7,8 @@ import numpy as np
 
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero
-from mini_jax.core.program import ClosedJaxpr, Jaxpr, ProgramInfo, function_name
-from mini_jax.core.pytree import PyTreeDef, Partial, keystr, tree_flatten, tree_flatten_with_path, tree_leaves, tree_map, tree_unflatten
+from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
+from mini_jax.core.pytree import PyTreeDef, keystr, tree_flatten_with_path
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary, boundary_of
@@ -17,7 +17,7 @@ from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.transforms.arguments import argument_name, checked_outputs
 from mini_jax.transforms.jvp import LinearTrace, jvp_flat
-from mini_jax.transforms.linearize import Linear, backward_pass, linearize_flat, transpose_flat
+from mini_jax.transforms.linearize import Linear, linearize_flat, transpose_flat
 from mini_jax.transforms.vmap import vmap
 
 _flatten = xla.registry.flatten

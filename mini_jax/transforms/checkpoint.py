@@ -8,10 +8,10 @@ from lowering.emit import lowers
 from lowering.rules.identities import barrier
 from mini_jax.core.effects import host_effects
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, function_name, memoized
-from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, memoized
+from mini_jax.core.staging import stage
 from mini_jax.lax.identities import name_p
-from mini_jax.runtime import dispatch, xla
+from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable, resolve_positions
 from mini_jax.transforms.jit import Options, jit_p, record, run_program, take_apart
 from mini_jax.transforms.jvp import jvp_call

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple
 
 from lowering.program import Lowered as LoweredProgram
-from mini_jax.core.program import ClosedJaxpr, function_name
+from mini_jax.core.program import ClosedJaxpr
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import register_type, typeof
 from mini_jax.core.types import array_type

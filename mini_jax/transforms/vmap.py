@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import numpy as np
 
 from mini_jax.core import source
-from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used, function_name, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used, memoized
 from mini_jax.core.pytree import broadcast_prefix, keystr, tree_flatten_with_path, tree_leaves
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, named_axes, state
