@@ -2,9 +2,11 @@
 from mini_jax.lax.bitcast import *            # noqa: F401,F403
 from mini_jax.lax.collectives import *        # noqa: F401,F403
 from mini_jax.lax.constants import *          # noqa: F401,F403
+from mini_jax.lax.convolution import *        # noqa: F401,F403
 from mini_jax.lax.cumulative import *         # noqa: F401,F403
 from mini_jax.lax.dot import *                # noqa: F401,F403
 from mini_jax.lax.elementwise import *        # noqa: F401,F403
+from mini_jax.lax.fft import *                # noqa: F401,F403
 from mini_jax.lax.gather import *             # noqa: F401,F403
 from mini_jax.lax.identities import *         # noqa: F401,F403
 from mini_jax.lax.iota import *               # noqa: F401,F403
@@ -15,6 +17,8 @@ from mini_jax.lax.shapes import *             # noqa: F401,F403
 from mini_jax.lax.slicing import *            # noqa: F401,F403
 from mini_jax.lax.sorting import *            # noqa: F401,F403
 from mini_jax.lax.special import *            # noqa: F401,F403
+from mini_jax.lax.windows import *            # noqa: F401,F403
+from mini_jax.lax import linalg               # noqa: F401
 
 # Public names of lax that are transformations of programs, which stand above this floor; they are looked up when asked for.
 _ABOVE = {name: module for module, names in {
