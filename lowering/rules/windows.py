@@ -138,7 +138,7 @@ def _select_and_scatter_add(e, eqn, source, x):
 
 def _interleaved(parts, zero, shape, strides, padding):
     """The sum of arrays put back at their offsets, stride entries apart. Those whose offsets agree modulo the strides are added as they
-    are, moved by whole steps; the sums are then interleaved. (XLA is slow at adding arrays with holes.)"""
+    are, moved by whole steps; the sums are then interleaved."""
     places = parts[0][1].shape
     steps = [tuple([i // s for i, s in zip(offset, strides)]) for offset, _ in parts]
     sizes = [m + max(moves) for m, moves in zip(places, zip(*steps))]
