@@ -18,7 +18,7 @@ from mini_jax.lax.iota import broadcasted_iota
 from mini_jax.lax.linalg.cholesky import cholesky_p
 from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import apply_factors, lu_p, lu_pivots_to_permutation, lu_pivots_to_permutation_p, lu_solve_p
-from mini_jax.lax.linalg.matrices import identity, lower_triangle, upper_triangle, zeros
+from mini_jax.lax.linalg.matrices import conjugate, identity, lower_triangle, upper_triangle, zeros
 from mini_jax.lax.linalg.qr import householder_product_p, qr_p
 from mini_jax.lax.linalg.schur import schur_p
 from mini_jax.lax.linalg.svd import svd_p
@@ -46,8 +46,8 @@ def lapack(e, kernel: str, dtype, operands: Sequence[str], types: Sequence, outs
     """Call the kernel for `dtype`. types: of the operands, which are matrices, `(type, False)` where they are vectors or numbers; outs:
     likewise. aliases: (operand, result) that share memory. attributes: characters, or numbers with their types as text."""
     if e.module.platform != "cpu":
-        raise NotImplementedError(f"the matrix decomposition by LAPACK's {kernel} is there on CPU only, not on {e.module.platform}: run it "
-                                  "with jit(..., device=devices('cpu')[0]) or on arrays that are there")
+        raise NotImplementedError(f"a matrix decomposition by LAPACK's {kernel} is there on CPU only, not on {e.module.platform}: move "
+                                  "its operands there, e.g. with device_put(x, devices('cpu')[0])")
     xla.register_lapack()
     types, outs = [[t if isinstance(t, tuple) else (t, True) for t in ts] for ts in (types, outs)]
     single = len(outs) == 1
@@ -96,22 +96,16 @@ def _triangular_solve(e, eqn, a, b):
     (ta, tb), p = eqn.in_types, eqn.params
     if empty([ta, tb]):
         return b
+    if p["conjugate_a"] and not p["transpose_a"]:
+        [a] = e.via(lambda a: [conjugate(a)], [ta], [a])
     if e.module.platform != "cpu":
         kind = ("TRANSPOSE", "ADJOINT")[p["conjugate_a"]] if p["transpose_a"] else "NO_TRANSPOSE"
-        if p["conjugate_a"] and not p["transpose_a"]:
-            [a] = e.via(lambda a: [_conjugate(a)], [ta], [a])
         flags = ", ".join([f"{k} = {str(p[k]).lower()}" for k in ("left_side", "lower", "unit_diagonal")])
         return e.emit(f'"stablehlo.triangular_solve"({a}, {b}) {{{flags}, transpose_a = #stablehlo<transpose {kind}>}} : '
                       f"({ta.mlir}, {tb.mlir}) -> {tb.mlir}")
-    if p["conjugate_a"] and not p["transpose_a"]:
-        [a] = e.via(lambda a: [_conjugate(a)], [ta], [a])
     trans = ("C" if p["conjugate_a"] else "T") if p["transpose_a"] else "N"
     return lapack(e, "trsm", ta.dtype, [a, b], [ta, tb], [tb], [(1, 0)], diag="U" if p["unit_diagonal"] else "N",
                   side="L" if p["left_side"] else "R", trans_x=trans, uplo="L" if p["lower"] else "U")[0]
-
-
-def _conjugate(x):
-    return elementwise.conj(x) if dtypes.is_complex(x.dtype) else x
 
 
 @lowers(cholesky_p)

@@ -141,6 +141,8 @@ def from_lower(x):
 def permuted_rows(x, permutation):
     """Row i of the result is row permutation[i] of x; both have the same leading dimensions."""
     shape = typeof(x).shape
+    if 0 in shape:
+        return x
     k = len(shape) - 2
     leading = tuple(range(k))
     numbers = GatherDimensionNumbers(offset_dims=(k + 1,), collapsed_slice_dims=(k,), start_index_map=(k,),
