@@ -8,7 +8,7 @@ from mini_jax.core import dtypes
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.linalg.decompositions import singular_values
 from mini_jax.numpy.linalg.equations import inv, relative_tolerance
-from mini_jax.numpy.promotion import array_argument, arraylike, as_array, promote_dtypes_inexact
+from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes_inexact
 from mini_jax.numpy.reductions import static_axis
 from mini_jax.runtime.dispatch import library
 
