@@ -86,12 +86,13 @@ class _Array:
         if host is None:
             check_alive(self)
             sharding = self._sharding
-            if sharding.num_devices == 1:
-                host, copied = self._single_device_array_to_np_array_did_copy()
-            elif sharding.is_fully_replicated:
-                host, copied = self._fully_replicated_shard()._single_device_array_to_np_array_did_copy()
-            else:
-                host, copied = _gather(self), True
+            with xla.spared_search:
+                if sharding.num_devices == 1:
+                    host, copied = self._single_device_array_to_np_array_did_copy()
+                elif sharding.is_fully_replicated:
+                    host, copied = self._fully_replicated_shard()._single_device_array_to_np_array_did_copy()
+                else:
+                    host, copied = _gather(self), True
             host.flags.writeable = False
             if copied:              # a view is not kept: while it lives, the buffer cannot be donated
                 self._npy_value = host
@@ -196,7 +197,8 @@ class _Array:
         """All parts; those on other processes' devices without data."""
         check_alive(self)
         sharding = self._sharding
-        data = dict(zip(sharding._addressable_device_assignment, self._arrays))
+        with xla.spared_search:
+            data = dict(zip(sharding._addressable_device_assignment, self._arrays))
         part = array_type(sharding.shard_shape(self.shape), self.dtype, self.weak_type)
         seen: dict[Any, int] = {}
         out = []
@@ -320,15 +322,16 @@ def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
     """An array onto other devices; buffers that are there already are shared, not copied."""
     check_alive(array)
     old = array._sharding
-    if old is sharding or old == sharding:
-        return array if array._committed == committed else xla.array_from_shards(array.aval, sharding, array._arrays, committed)
-    if type(old) is xla.SingleDeviceSharding and type(sharding) is xla.SingleDeviceSharding:
-        moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
-        return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
-    if old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
-        for device, buffer in zip(old._addressable_device_assignment, array._arrays):
-            if device is sharding._device:
-                return xla.array_from_shards(array.aval, sharding, [buffer], committed)
+    with xla.spared_search:
+        if old is sharding or old == sharding:
+            return array if array._committed == committed else xla.array_from_shards(array.aval, sharding, array._arrays, committed)
+        if type(old) is xla.SingleDeviceSharding and type(sharding) is xla.SingleDeviceSharding:
+            moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
+            return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
+        if old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
+            for device, buffer in zip(old._addressable_device_assignment, array._arrays):
+                if device is sharding._device:
+                    return xla.array_from_shards(array.aval, sharding, [buffer], committed)
     return put_host(array._value, array.aval, sharding, committed)
 
 
