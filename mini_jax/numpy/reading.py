@@ -1,6 +1,8 @@
 """x[index]: what an index reads, as slices, dynamic slices and gathers. Out of bounds it reads the nearest element."""
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from mini_jax import lax
@@ -35,12 +37,58 @@ def getitem(x, index):
                         return _read_range(x, for_dispatch(start), n)
                     return _read_end(x, start, n)
     shape = x.shape
+    if type(x) is not ArrayImpl and (key := _known_key(index)) is not None:
+        return _read_known(x, _known_plan(shape, key))
     structure, operands = parse(shape, expanded(shape, index))
     if structure.count(FULL) == len(structure):
         return x
     if type(x) is ArrayImpl:
         return read_eagerly(x, [for_dispatch(i) for i in operands], structure)
     return read(x, operands, structure)
+
+
+def _known_key(index) -> tuple | None:
+    """An index of nothing but ints, slices between ints, None and Ellipsis, as a hashable key; None for any other."""
+    key = []
+    for i in index if type(index) is tuple else (index,):
+        kind = type(i)
+        if kind is slice:
+            start, stop, step = i.start, i.stop, i.step
+            if not (type(start) in _KNOWN and type(stop) in _KNOWN and type(step) in _KNOWN):
+                return None
+            key.append((start, stop, step))
+        elif kind is int or i is None or i is Ellipsis:
+            key.append(i)
+        else:
+            return None
+    return tuple(key)
+
+
+_KNOWN = (int, type(None))
+
+
+@lru_cache(maxsize=4096)
+def _known_plan(shape: tuple, key: tuple) -> tuple:
+    """(parameters of slice_p or None, dimensions to reverse, to squeeze, new axes) of such an index of an array of this shape."""
+    index = tuple([slice(*i) if type(i) is tuple else i for i in key])
+    plan = Plan(shape, *parse(shape, expanded(shape, index)), How())
+    starts, sizes = window_of(plan)
+    strides = tuple([abs(step or 1) for step in plan.step])
+    window = {"start_indices": tuple(starts), "limit_indices": tuple([s + n for s, n in zip(starts, sizes)]),
+              "strides": None if all([s == 1 for s in strides]) else strides}
+    whole = window["limit_indices"] == shape and not any(starts) and window["strides"] is None
+    return None if whole else window, tuple([d for d, step in enumerate(plan.step) if (step or 1) < 0]), tuple(plan.ints), tuple(plan.new_axes())
+
+
+def _read_known(x, plan: tuple):
+    window, reversed_dims, ints, new = plan
+    if window is not None:
+        x = lax.slice_p.bind(x, **window)
+    if reversed_dims:
+        x = lax.rev(x, reversed_dims)
+    if ints:
+        x = lax.squeeze_p.bind(x, dimensions=ints)
+    return lax.expand_dims(x, new) if new else x
 
 
 def read(x, operands, structure, how: How = How()):

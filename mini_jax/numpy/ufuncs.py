@@ -15,7 +15,7 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.core.trace import typeof
+from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax import select
 from mini_jax.numpy.promotion import (arraylike, as_array, broadcast_operands, converted, promote_args, promote_args_inexact,
                                       promote_args_numeric, promote_dtypes)
@@ -678,6 +678,9 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
         raise ValueError("where takes both x and y, or neither")
     if size is not None or fill_value is not None:
         raise ValueError("where: size and fill_value go with the form where(condition), without x and y")
+    if isinstance(x, Tracer) and isinstance(condition, Tracer) and getattr(y, "aval", None) is x.aval and \
+            condition.aval.dtype == dtypes.bool_ and condition.aval.shape == x.aval.shape:
+        return select(condition, x, y)                 # traced, and nothing to promote or to broadcast
     return _where(condition, x, y)
 
 
