@@ -90,3 +90,7 @@ def _param(value, indent: str) -> str:
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__
     return str(value)
+
+
+JaxprEqn.__repr__ = format_eqn
+Jaxpr.__repr__ = Jaxpr.__str__ = Jaxpr.pretty_print = format_jaxpr

@@ -56,10 +56,6 @@ class JaxprEqn:
         from mini_jax.core import source
         return source.describe(self.source)
 
-    def __repr__(self):
-        from mini_jax.core.printing import format_eqn
-        return format_eqn(self)
-
 
 class Jaxpr:
     """A program.
@@ -86,12 +82,6 @@ class Jaxpr:
     def hoisted(self) -> "Jaxpr":
         """The same program with its constants as leading inputs."""
         return self.replace(constvars=(), invars=self.constvars + self.invars) if self.constvars else self
-
-    def __repr__(self):
-        from mini_jax.core.printing import format_jaxpr
-        return format_jaxpr(self)
-
-    __str__ = pretty_print = __repr__
 
 
 class ClosedJaxpr:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from mini_jax.core import config, source
+from mini_jax.core import config, printing, source           # noqa: F401  (printing: programs print themselves)
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, memoized
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof

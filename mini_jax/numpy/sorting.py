@@ -9,13 +9,14 @@ from mini_jax import lax
 from mini_jax.core import dtypes, errors
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax.shapes import canonical_axis
+from mini_jax.numpy import ufuncs
 from mini_jax.numpy.joining import stack
 from mini_jax.numpy.promotion import array_argument, arraylike, as_array, promote_dtypes
 from mini_jax.numpy.ufuncs import as_bool
 from mini_jax.runtime.dispatch import library
 
-__all__ = ["sort", "argsort", "sort_complex", "lexsort", "partition", "argpartition", "searchsorted", "digitize", "nonzero", "argwhere", "flatnonzero",
-           "bincount"]
+__all__ = ["sort", "argsort", "sort_complex", "lexsort", "partition", "argpartition", "searchsorted", "digitize", "nonzero", "argwhere",
+           "flatnonzero", "where", "bincount"]
 
 
 def concrete(name: str, what: str, x):
@@ -220,6 +221,22 @@ def _digitize(x, bins, right, method):
     down = n - searchsorted(lax.rev(bins, (0,)), x, side, method=method)
     first, last = [lax.index_in_dim(bins, i, keepdims=False) for i in (0, n - 1)]
     return lax.select(lax.ge(last, first), up, down)
+
+
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    """x where condition holds, else y, elementwise.
+
+    condition, x, y: arrays or numbers that broadcast. Without x and y: nonzero(condition, size=size, fill_value=fill_value).
+    Raises ValueError when only one of x and y is given.
+    """
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None:
+        raise ValueError("where takes both x and y, or neither")
+    if size is not None or fill_value is not None:
+        raise ValueError("where: size and fill_value go with the form where(condition), without x and y")
+    return ufuncs.where(condition, x, y)
+
 
 
 # --- where elements are not zero ----------------------------------------------------------------------------------------------------------

@@ -665,23 +665,9 @@ def _where(condition, x, y):
     return select(condition, x, y)
 
 
-def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
-    """x where condition holds, else y, elementwise.
-
-    condition, x, y: arrays or numbers that broadcast. Without x and y: nonzero(condition, size=size, fill_value=fill_value).
-    Raises ValueError when only one of x and y is given.
-    """
-    if x is None and y is None:
-        from mini_jax.numpy.sorting import nonzero
-        return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None:
-        raise ValueError("where takes both x and y, or neither")
-    if size is not None or fill_value is not None:
-        raise ValueError("where: size and fill_value go with the form where(condition), without x and y")
+def where(condition, x, y):
+    """x where condition holds, else y, elementwise; the public function of this name is in sorting.py, beside nonzero."""
     if isinstance(x, Tracer) and isinstance(condition, Tracer) and getattr(y, "aval", None) is x.aval and \
             condition.aval.dtype == dtypes.bool_ and condition.aval.shape == x.aval.shape:
         return select(condition, x, y)                 # traced, and nothing to promote or to broadcast
     return _where(condition, x, y)
-
-
-__all__ += ["where"]
