@@ -175,7 +175,7 @@ def test_incomplete_functions_are_accurate_in_all_regions():
     beta = np.array([(0.03, 0.2, 1e-20, 0.22028490116724388), (2.5, 1.5, 0.3, 0.088943723170665592),
                      (40.0, 60.0, 0.45, 0.84622479768139871), (3000.0, 2000.0, 0.61, 0.92584945028870167)])
     functions = (lax.igamma, lax.igammac, lax.igamma_grad_a, lax.random_gamma_grad)
-    quick = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0}        # to compile
+    quick = {"xla_backend_optimization_level": 0}                                              # to compile
     for dtype, tolerance in ((np.float64, 1e-13), (np.float32, 2e-5)):
         with jax.enable_x64(dtype is np.float64):
             rows = table if dtype is np.float64 else table[1:]            # 0.001 and 1e-5 are no float32 numbers
@@ -193,7 +193,7 @@ def test_incomplete_beta_at_the_edges():
 def test_other_special_functions_at_the_edges():
     check(lax.erf_inv, [-inf, inf, nan, 0], f32([-1, 1, 2, 0]))
     check(lax.lgamma, [inf, inf, inf], f32([0, -1, inf]))
-    check(lax.digamma, [nan, nan], f32([0, -1]))
+    check(lax.digamma, [nan, inf], f32([-1, inf]))
     check(lax.zeta, [inf, inf, nan], f32([1, 2, 0.5]), f32([2, 0, 2]))
     check(lax.polygamma, [0.42278433, inf, nan], f32([0, 1, -1]), f32([2, 0, 2]))
     check(lax.bessel_i0e, [1, 0], f32([0, inf]))
