@@ -362,6 +362,7 @@ def test_without_jit_it_computes_the_same():
     with jax.disable_jit():
         assert_close(pmap(lambda x, n, *, b: (lax.psum(x, "i") * n + b, lax.axis_index("i")), "i", static_broadcasted_argnums=1)(X, 2, b=X),
                      (2 * X.sum(0) + X, np.arange(4)))
+        assert_close(pmap(pmap(lambda x: lax.psum(x, ("i", "j")), "j"), "i")(GRID), np.broadcast_to(GRID.sum((0, 1)), GRID.shape))
 
 
 # --- mistakes -------------------------------------------------------------------------------------------------------------------------
@@ -449,8 +450,26 @@ def test_threads_compile_once():
         count.append(1)
         return lax.psum(x, "i") + x
     mapped = pmap(f, "i")
-    threads = [threading.Thread(target=lambda: results.append(np.asarray(mapped(X)))) for _ in range(8)]
-    [t.start() for t in threads], [t.join() for t in threads]
+    run(8, lambda: results.append(np.asarray(mapped(X))))
     assert len(count) == 1 and len(results) == 8
     for r in results:
         assert_close(r, X.sum(0) + X)
+
+
+def run(count, work):
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    [t.start() for t in threads], [t.join() for t in threads]
+
+
+def test_threads_communicate_at_the_same_time():
+    maps, results = [pmap(lambda x, k=k: lax.psum(jnp.sin(x), "i") + k, "i") for k in range(4)], []
+
+    def work():
+        mine = jit(lambda x: pmap(lambda x: lax.pmean(x, "i"), "i")(x) * 2)
+        y = np.ones((8, 100), "f4")
+        for k in range(40):
+            y = mine(y) if k % 5 == 0 else maps[k % 4](y)
+        results.append(np.asarray(y))
+    run(4, work)
+    for r in results:
+        np.testing.assert_array_equal(r, results[0])

@@ -522,7 +522,7 @@ def test_replicas_take_the_fast_path_in_and_out(grid, dims, shape, groups, reduc
     placed, misses = [], []
     monkeypatch.setattr(xla, "_place_argument", lambda v, s, place=xla._place_argument: (placed.append(s), place(v, s))[1])
     pair = xla.registry.flatten((0, 0))[1]
-    function = xla.dispatcher("f", lambda a, b: a, lambda *a: (misses.append(a) or tuple(executable(a)), executable.fastpath(pair, alive=True), False))
+    function = xla.dispatcher("f", lambda a, b: a, lambda *a: (misses.append(a) or tuple(executable(a)), executable.fastpath(pair, guarded=True), False))
     host = np.arange(np.prod(shape), dtype="f4").reshape(shape)
     x = device_put(host, split)
     assert x.sharding is split and x.is_fully_replicated == (dims == (None, None))
@@ -551,7 +551,7 @@ def test_unused_and_captured_values_of_replicas_keep_their_shardings():
     executable = Executable(xla.compile(text, four, num_replicas=4), [t, t], [t], [whole, split], [split], devices=four,
                             kept=(False, True), const_args=[device_put(np.array([100, 200], "f4"))], committed=True)
     misses = []
-    function = xla.dispatcher("f", lambda *a: a, lambda *a: (misses.append(a) or executable(a)[0], executable.fastpath(LEAF, alive=True), False))
+    function = xla.dispatcher("f", lambda *a: a, lambda *a: (misses.append(a) or executable(a)[0], executable.fastpath(LEAF, guarded=True), False))
     host = np.arange(8, dtype="f4").reshape(4, 2)
     for args in [(host, host), (device_put(host, split),) * 2, (device_put(host),) * 2, (device_put(host, DEVICES[1]),) * 2]:
         for out in answers_twice(function, misses, *args):

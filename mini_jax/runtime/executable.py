@@ -54,16 +54,13 @@ class Executable:
         for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
             if kept:
                 inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
-        if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1:
-            for value in inputs:
-                check_alive(value)
         try:
             if self.host_functions:
-                results = self.loaded.execute_sharded(inputs, with_tokens=True)
+                results = self._start(inputs, with_tokens=True)
                 results.consume_token().block_until_ready()
                 self._raise_host_failure()
             else:
-                results = self.loaded.execute_sharded(inputs)
+                results = self._start(inputs)
             outputs = results.consume_with_handlers(self._handlers)
         except (xla.XlaRuntimeError, ValueError):
             self._raise_host_failure()
@@ -76,6 +73,14 @@ class Executable:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
         return outputs
 
+    def _start(self, inputs: Sequence[ArrayImpl], **options):
+        if not xla.FRAGILE_REPLICAS or len(self.devices) == 1:
+            return self.loaded.execute_sharded(inputs, **options)
+        for value in inputs:
+            check_alive(value)
+        with xla.replicas_start:
+            return self.loaded.execute_sharded(inputs, **options)
+
     def _raise_host_failure(self) -> None:
         """Raise what a Python function that the program called has raised."""
         for function in self.host_functions:
@@ -83,13 +88,13 @@ class Executable:
                 failure = function.failures.pop()
                 raise failure from failure.__cause__
 
-    def fastpath(self, out_tree, alive: bool = False) -> xla.Fastpath | None:
+    def fastpath(self, out_tree, guarded: bool = False) -> xla.Fastpath | None:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.
 
-        alive: the caller has seen to it that no argument is a deleted array."""
+        guarded: the caller does at every call what fragile replicas need."""
         if self.host_functions or nonfinite.watching() or self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
-        if xla.REPLICAS_CRASH_ON_DELETED and len(self.devices) > 1 and not alive:
+        if xla.FRAGILE_REPLICAS and len(self.devices) > 1 and not guarded:
             return None
         shardings = [value._sharding for value in self.const_args]
         shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]

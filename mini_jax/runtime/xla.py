@@ -71,8 +71,10 @@ spared_search = _SparedSearch()
 
 jaxlib_version: tuple[int, ...] = tuple(int(part) for part in jaxlib.__version__.split(".") if part.isdigit())
 
-# jaxlib 0.10 ends the process, instead of raising, when a program for several replicas is given a deleted array.
-REPLICAS_CRASH_ON_DELETED = jaxlib_version < (0, 11)
+# Programs for several replicas, in jaxlib 0.10: given a deleted array, one ends the process instead of raising; and two that are
+# started by two threads at once wait for each other for ever. So nobody starts one without checks, and without holding this lock.
+FRAGILE_REPLICAS = jaxlib_version < (0, 11)
+replicas_start = threading.Lock()
 
 # ---- the C++ classes and functions, by the names the rest of mini_jax uses -------------------------------------------
 ArrayImpl = _jax.ArrayImpl

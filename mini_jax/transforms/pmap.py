@@ -402,13 +402,22 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     options = Options(axis_name, _hashable(in_axes), _hashable(out_axes), jit.Options(static_argnums=statics, donate_argnums=donations),
                       None if devices is None else tuple(devices), axis_size)
 
+    in_python: list = []                 # one entry for each call that C++ has handed over to Python
+
     def cache_miss(*args, **kwargs):
+        if xla.FRAGILE_REPLICAS:                        # `guarded` holds the lock; what follows may take long, and run other pmaps
+            in_python.append(None)
+            xla.replicas_start.release()
         try:
             return answer(args, kwargs)
         except BaseException as error:
             mapped._clear_cache()        # C++ would send every later call of this signature to Python
             hide_our_frames(error)
             raise
+        finally:
+            if xla.FRAGILE_REPLICAS:
+                xla.replicas_start.acquire()
+                in_python.pop()
 
     def answer(args, kwargs):
         call = take_apart(fun, options.call, args, kwargs)
@@ -418,26 +427,32 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, call.donated)
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
-        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree, alive=True)
+        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree, guarded=True)
         return traced.out_tree.unflatten(outs), fast, False
 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
         return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
 
     mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, cache=jit.fast_cache, key=options)
-    return jit.dressed(_checking(mapped) if xla.REPLICAS_CRASH_ON_DELETED else mapped, fun,
+    return jit.dressed(_guarded(mapped, answer, in_python) if xla.FRAGILE_REPLICAS else mapped, fun,
                        lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs)))
 
 
-def _checking(mapped: Callable) -> Callable:
-    """The same function, which raises for deleted arrays."""
-    def checked(*args, **kwargs):
+def _guarded(mapped: Callable, answer: Callable, in_python: list) -> Callable:
+    """The same function for a jaxlib whose programs for several replicas are fragile (see runtime/xla.py)."""
+    @boundary
+    def guarded(*args, **kwargs):
         for leaf in _flatten((args, kwargs))[0]:
             if type(leaf) is xla.ArrayImpl:
                 check_alive(leaf)
-        return mapped(*args, **kwargs)
-    checked._clear_cache, checked._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()    # C++'s own would never be freed
-    return checked
+        if dispatch.disabled():
+            return mapped(*args, **kwargs)
+        with xla.replicas_start:
+            if not in_python:                           # else C++ would wait for that call, which may wait for the lock
+                return mapped(*args, **kwargs)
+        return answer(args, kwargs)[0]
+    guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()    # C++'s own would never be freed
+    return guarded
 
 
 def _needs_trace(mapped: Mapped, leaves: Sequence) -> bool:
