@@ -28,7 +28,7 @@ def jax_python(given):
 
 def measure(python, framework, benchmark):
     """What the benchmark gives in a fresh process: the worker's answer, or `failed` and why."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "MINI_JAX_", "XLA_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "MINI_JAX_", "XLA_")) and name != "PYTHONDONTWRITEBYTECODE"}      # users' imports find bytecode
     environment |= {"XLA_FLAGS": f"--xla_force_host_platform_device_count={benchmark.devices}",
                     "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
     try:
