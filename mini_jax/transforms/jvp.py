@@ -89,7 +89,8 @@ class JVPTrace(Trace):
         parent = self.parent
         if not live:
             return parent.process(primitive, args, params)
-        saved = state.trace
+        saved, saved_source = state.trace, state.source
+        where = saved_source or source.capture(2, state.scope)
         state.trace = parent
         try:
             if primitive.linearize is not None and type(parent) is LinearTrace:
@@ -100,12 +101,14 @@ class JVPTrace(Trace):
                 raise NotImplementedError(f"the derivative of {primitive.name} is not defined; custom_jvp or custom_vjp can define one "
                                           "for the function around it, stop_gradient leaves it out")
             tangents = [zero_like(p) if t is None else t for p, t in zip(primals, tangents)]
+            if primitive.memoize:                       # it holds no function of the user's: all that its rule does is of one line
+                state.source = where
             out, out_dot = primitive.jvp(primals, tangents, **params)
         finally:
-            state.trace = saved
+            state.trace, state.source = saved, saved_source
         if primitive.multiple_results:
             return [y if type(t) is Zero else JVPTracer(self, y, t) for y, t in zip(out, out_dot)]
-        return out if type(out_dot) is Zero else JVPTracer(self, out, out_dot, state.source or source.capture(3))
+        return out if type(out_dot) is Zero else JVPTracer(self, out, out_dot, where)
 
     def concrete(self, tracer):
         primal = tracer.primal
