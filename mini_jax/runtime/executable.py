@@ -55,13 +55,14 @@ class Executable:
             if kept:
                 inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
         try:
-            if self.host_functions:
-                results = self._start(inputs, with_tokens=True)
-                results.consume_token().block_until_ready()
-                self._raise_host_failure()
+            if xla.FRAGILE_REPLICAS and len(self.devices) > 1:
+                for value in inputs:
+                    check_alive(value)
+                with xla.replicas_start as starts:
+                    outputs = self._run(inputs)
+                    starts.started(outputs)
             else:
-                results = self._start(inputs)
-            outputs = results.consume_with_handlers(self._handlers)
+                outputs = self._run(inputs)
         except (xla.XlaRuntimeError, ValueError):
             self._raise_host_failure()
             for value in inputs:
@@ -73,13 +74,13 @@ class Executable:
             outputs[i] = np.zeros(self.out_types[i].shape, dtypes.float0)
         return outputs
 
-    def _start(self, inputs: Sequence[ArrayImpl], **options):
-        if not xla.FRAGILE_REPLICAS or len(self.devices) == 1:
-            return self.loaded.execute_sharded(inputs, **options)
-        for value in inputs:
-            check_alive(value)
-        with xla.replicas_start:
-            return self.loaded.execute_sharded(inputs, **options)
+    def _run(self, inputs: Sequence[ArrayImpl]) -> list[ArrayImpl]:
+        if not self.host_functions:
+            return self.loaded.execute_sharded(inputs).consume_with_handlers(self._handlers)
+        results = self.loaded.execute_sharded(inputs, with_tokens=True)
+        results.consume_token().block_until_ready()
+        self._raise_host_failure()
+        return results.consume_with_handlers(self._handlers)
 
     def _raise_host_failure(self) -> None:
         """Raise what a Python function that the program called has raised."""

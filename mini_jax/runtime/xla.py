@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 ONE_FRONTEND = (
@@ -71,10 +72,10 @@ spared_search = _SparedSearch()
 
 jaxlib_version: tuple[int, ...] = tuple(int(part) for part in jaxlib.__version__.split(".") if part.isdigit())
 
-# Programs for several replicas, in jaxlib 0.10: given a deleted array, one ends the process instead of raising; and two that are
-# started by two threads at once wait for each other for ever. So nobody starts one without checks, and without holding this lock.
+# Programs for several replicas, in jaxlib 0.10: given a deleted array, one ends the process instead of raising; and they wait for
+# each other for ever if two threads start them at once, or if more than 32, XLA's limit, are unfinished. So whoever starts one looks at
+# its arguments first, and holds `replicas_start`. (More threads for XLA help only with the last, and make every call slower.)
 FRAGILE_REPLICAS = jaxlib_version < (0, 11)
-replicas_start = threading.Lock()
 
 # ---- the C++ classes and functions, by the names the rest of mini_jax uses -------------------------------------------
 ArrayImpl = _jax.ArrayImpl
@@ -264,12 +265,6 @@ def _make_cpu_client(**options):
     count = os.environ.get("MINI_JAX_NUM_CPU_DEVICES") or os.environ.get("JAX_NUM_CPU_DEVICES")
     if count and "num_devices" not in options:
         options["num_devices"] = int(count)
-    forced = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
-    devices = options.get("num_devices") or int(forced[-1] if forced else 1)
-    if devices > 1:
-        # Replicas that wait for each other in a collective, and launches that wait for earlier ones to finish, share one pool of
-        # threads. As many threads as devices are too few: when all are waiting, the last replica never starts.
-        os.environ.setdefault("PJRT_NPROC", str(max(os.cpu_count() or 1, 2 * devices)))
     return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
 
 
@@ -432,6 +427,63 @@ def register_lapack() -> None:
             for name, target in _lapack.registrations().items():
                 _jax.register_custom_call_target(name, target, "cpu", api_version=1 if name.endswith("_ffi") else 0)
             _lapack_done = True
+
+
+# ---- fragile replicas ------------------------------------------------------------------------------------------------------
+
+class _ReplicasStart:
+    """`with replicas_start: outputs = …; replicas_start.started(outputs)`: one thread at a time, and not too far ahead.
+
+    It keeps small outputs only: large ones, whose time counts, are waited for instead.
+    """
+    EVERY, SMALL = 12, 1 << 20                   # so at most 24 programs are unfinished
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self._thread: int | None = None          # who started the last program, and whether others have started some too
+        self._shared = False
+        self._last: Callable = lambda: None      # an output of the last program, weakly
+        self._count, self._earlier = 0, None     # an output of an earlier one
+
+    def __enter__(self):
+        self.lock.acquire()
+        me = threading.get_ident()
+        if self._thread not in (me, None):
+            self._shared = True
+            self._wait(self._last())
+        self._thread = me
+        return self
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+    def started(self, outputs: Sequence[Any]) -> None:
+        """These are the outputs of the program that was started."""
+        found = [x for x in outputs if type(x) is ArrayImpl]
+        if not found:
+            return
+        if self._shared:                         # then only one at a time
+            return self._wait(found[0])
+        self._last = weakref.ref(found[0])
+        self._count += 1
+        if self._count % self.EVERY == 0:
+            smallest = min(found, key=lambda x: x.nbytes)
+            if not self._wait(self._earlier) or smallest.nbytes > self.SMALL:
+                self._wait(smallest)
+            self._earlier = smallest if smallest.nbytes <= self.SMALL else None
+
+    @staticmethod
+    def _wait(array) -> bool:
+        """Wait for an array. False if it was deleted: nobody can."""
+        try:
+            if array is not None:
+                array.block_until_ready()
+            return True
+        except (RuntimeError, ValueError):
+            return False
+
+
+replicas_start = _ReplicasStart()
 
 
 # ---- arrays in and out -----------------------------------------------------------------------------------------------------

@@ -407,7 +407,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     def cache_miss(*args, **kwargs):
         if xla.FRAGILE_REPLICAS:                        # `guarded` holds the lock; what follows may take long, and run other pmaps
             in_python.append(None)
-            xla.replicas_start.release()
+            xla.replicas_start.lock.release()
         try:
             return answer(args, kwargs)
         except BaseException as error:
@@ -416,7 +416,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
             raise
         finally:
             if xla.FRAGILE_REPLICAS:
-                xla.replicas_start.acquire()
+                xla.replicas_start.lock.acquire()
                 in_python.pop()
 
     def answer(args, kwargs):
@@ -447,9 +447,11 @@ def _guarded(mapped: Callable, answer: Callable, in_python: list) -> Callable:
                 check_alive(leaf)
         if dispatch.disabled():
             return mapped(*args, **kwargs)
-        with xla.replicas_start:
+        with xla.replicas_start as starts:
             if not in_python:                           # else C++ would wait for that call, which may wait for the lock
-                return mapped(*args, **kwargs)
+                out = mapped(*args, **kwargs)
+                starts.started(_flatten(out)[0])
+                return out
         return answer(args, kwargs)[0]
     guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()    # C++'s own would never be freed
     return guarded
