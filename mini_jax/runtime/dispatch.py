@@ -181,13 +181,13 @@ def wrapped(types: Sequence, outputs: list) -> list:
     return outputs
 
 
-def for_python(leaves: Sequence) -> bool:
+def for_python(leaves: Sequence, devices: int = 1) -> bool:
     """Must calls with such arguments always come through Python?
 
     Values that C++ does not know; and NumPy arrays: its fast path takes a big-endian one for a native one, and (0.10) lets the
-    program read the caller's memory after the call has returned.
+    program read the caller's memory after the call has returned. (For several devices it asks `place` for them.)
     """
-    return any([isinstance(leaf, np.ndarray) or type(leaf) in _openers for leaf in leaves])
+    return any([devices == 1 and isinstance(leaf, np.ndarray) or type(leaf) in _openers for leaf in leaves])
 
 
 # --- eager primitives ------------------------------------------------------------------------------------------------------------

@@ -427,7 +427,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, call.donated)
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
-        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree, guarded=True)
+        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves, len(executable.devices)) else executable.fastpath(traced.out_tree, guarded=True)
         return traced.out_tree.unflatten(outs), fast, False
 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
