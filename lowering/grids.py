@@ -18,7 +18,7 @@ class Cut(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The program of one device, and how each input and output is cut, by the outermost pmap first (not at all: everyone has all of it).
+    """The program of one device, and how each input and output is cut, by the outermost pmap first (not at all: everyone has all).
 
     It takes and gives parts that keep the dimensions along which they were cut, with size 1.
     """
@@ -69,7 +69,8 @@ def _cut_inside(jaxpr: Jaxpr, ins: Sequence[bool], outs: Sequence[bool]) -> tupl
         for v, d in zip((*eqn.invars, *eqn.outvars), dims):
             if type(v) is Var:
                 cuts_of.setdefault(v, []).append(None if d is None else Cut(eqn.params["axis_size"], d))
-    whole = {v for v, permitted in zip((*jaxpr.invars, *jaxpr.outvars), (*ins, *outs)) if type(v) is Var and not permitted} | set(jaxpr.constvars)
+    whole = set(jaxpr.constvars)
+    whole.update([v for v, permitted in zip((*jaxpr.invars, *jaxpr.outvars), (*ins, *outs)) if type(v) is Var and not permitted])
     cuts = {v: (found[0],) for v, found in cuts_of.items() if v not in whole and None not in found and len(set(found)) == 1}
     inside, deeper = _cut_deeper(pmaps, cuts)
     parts: dict[Var, Var] = {}
@@ -84,13 +85,14 @@ def _cut_inside(jaxpr: Jaxpr, ins: Sequence[bool], outs: Sequence[bool]) -> tupl
             eqn = eqn.replace(invars=[_in_parts(v, parts) for v in eqn.invars], outvars=[_in_parts(v, parts) for v in eqn.outvars],
                               params={**eqn.params, "jaxpr": inner, **dims})
         eqns.append(eqn)
-    rewritten = jaxpr.replace(invars=[_in_parts(v, parts) for v in jaxpr.invars], eqns=eqns, outvars=[_in_parts(v, parts) for v in jaxpr.outvars])
+    rewritten = jaxpr.replace(invars=[_in_parts(v, parts) for v in jaxpr.invars], eqns=eqns,
+                              outvars=[_in_parts(v, parts) for v in jaxpr.outvars])
     all_cuts = {v: _outwards(*cut, deeper[v]) for v, cut in cuts.items()}
     return rewritten, *[[all_cuts.get(v, ()) if type(v) is Var else () for v in atoms] for atoms in (jaxpr.invars, jaxpr.outvars)]
 
 
 def _cut_deeper(pmaps: Sequence[JaxprEqn], cuts: dict) -> tuple[dict, dict]:
-    """The programs of pmaps, rewritten for parts of parts where all pmaps that share a value in parts agree on these, and those cuts."""
+    """The programs of pmaps, rewritten for parts of parts where all that share a value in parts agree on them, and those cuts."""
     refused: set = set()
     while True:
         found: dict[Var, list] = {}

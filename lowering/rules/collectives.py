@@ -42,7 +42,8 @@ def _all_reduce(e, eqn, *operands):
     return out
 
 
-def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: str, x: str, have, shape: tuple, index_groups=None, reduction: str = "") -> str:
+def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: str, x: str, have, shape: tuple, *,
+               index_groups=None, reduction: str = "") -> str:
     """A collective over named axes of an operand of type `have`, with a result of `shape`; none where each group has one member.
 
     In whole bytes: XLA's CPU backend has no reductions of two bits, and gathers what shares a byte wrongly.
@@ -52,7 +53,8 @@ def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: s
         return x
     ins, out = have.update(dtype=wide), have.update(dtype=wide, shape=shape)
     region = f" {_region(reduction, wide)}" if reduction else ""
-    result = e.emit(f'"stablehlo.{operation}"({e.convert(x, have, wide)}) <{{{attributes}, {_groups_text(groups)}}}>{region} : ({ins.mlir}) -> {out.mlir}')
+    x = e.convert(x, have, wide)
+    result = e.emit(f'"stablehlo.{operation}"({x}) <{{{attributes}, {_groups_text(groups)}}}>{region} : ({ins.mlir}) -> {out.mlir}')
     return e.convert(result, out, have.dtype)
 
 
@@ -62,9 +64,10 @@ def _move(e, eqn, x):
     operation, attributes, reduction = {
         collectives.all_gather_p: ("all_gather", f"all_gather_dim = {d} : i64", ""),
         collectives.psum_scatter_p: ("reduce_scatter", f"scatter_dimension = {d} : i64", "add"),
-        collectives.all_to_all_p: ("all_to_all", f"concat_dimension = {d} : i64, split_count = {have.shape[d]} : i64, split_dimension = {d} : i64", ""),
+        collectives.all_to_all_p: ("all_to_all", f"concat_dimension = {d} : i64, split_count = {have.shape[d]} : i64, "
+                                                 f"split_dimension = {d} : i64", ""),
     }[eqn.primitive]
-    return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, params["groups"], reduction)
+    return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, index_groups=params["groups"], reduction=reduction)
 
 
 @lowers(collectives.ppermute_p)

@@ -31,6 +31,9 @@ __all__ = ["psum", "pmean", "pmax", "pmin", "all_gather", "all_to_all", "ppermut
            "psum_scatter_p", "axis_index_p"]
 
 
+Groups = Sequence[Sequence[int]] | None
+
+
 # --- arguments ------------------------------------------------------------------------------------------------------------------
 
 def axis_size(axis_name) -> int:
@@ -57,7 +60,8 @@ def _scope(axis_name, axis_index_groups, *, equal: bool = True) -> tuple[tuple, 
         return names, sizes, None, size
     groups = tuple([tuple([operator.index(i) for i in group]) for group in axis_index_groups])
     if sorted([i for group in groups for i in group]) != list(range(size)):
-        raise ValueError(f"axis_index_groups {axis_index_groups} must hold each index of the axis {', '.join(map(repr, names))} of size {size} exactly once")
+        raise ValueError(f"axis_index_groups {axis_index_groups} must hold each index of the axis {', '.join(map(repr, names))} of size {size} "
+                         "exactly once")
     lengths = {len(group) for group in groups}
     if equal and len(lengths) > 1:
         raise ValueError(f"axis_index_groups {axis_index_groups} must all have one size")
@@ -235,7 +239,7 @@ def _count_booleans(x):
     return shapes.convert_element_type(x, dtypes.int32) if typeof(x).dtype == dtypes.bool_ else x
 
 
-def psum(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = None):
+def psum(x, axis_name, *, axis_index_groups: Groups = None):
     """The sum Σₛ xₛ over named axes, the same for all: of every leaf of the pytree x, in one communication.
 
     axis_name: a name or a tuple of names (ints among them: dimensions of x). axis_index_groups: sum within groups of
@@ -247,7 +251,7 @@ def psum(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = No
                     lambda leaf, n: leaf * n if type(leaf) in (int, float, complex) else _times(leaf, n))
 
 
-def pmean(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = None):
+def pmean(x, axis_name, *, axis_index_groups: Groups = None):
     """The mean over named axes, psum(x) / psum(1); integers give floats. Arguments as for psum."""
     names, dims = _positional(axis_name)
     size = psum(1, names, axis_index_groups=axis_index_groups) if names else 1
@@ -261,7 +265,7 @@ def pmean(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = N
     return tree_map(mean, x, psum(x, axis_name, axis_index_groups=axis_index_groups))
 
 
-def pmax(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = None):
+def pmax(x, axis_name, *, axis_index_groups: Groups = None):
     """The maximum over named axes, elementwise, the same for all. Arguments as for psum. TypeError for complex numbers.
 
     Derivative: that of the values that attain it, averaged.
@@ -269,7 +273,7 @@ def pmax(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = No
     return _reduced(pmax_p, x, axis_name, axis_index_groups, reductions.reduce_max, lambda leaf, n: leaf)
 
 
-def pmin(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = None):
+def pmin(x, axis_name, *, axis_index_groups: Groups = None):
     """The minimum over named axes, elementwise, the same for all. As pmax."""
     return _reduced(pmin_p, x, axis_name, axis_index_groups, reductions.reduce_min, lambda leaf, n: leaf)
 
@@ -292,7 +296,8 @@ def _resized(x, dimension: int, size: int):
 
 
 def _all_gather_type(x, *, axes, sizes, dimension, groups):
-    return x.update(shape=_resized(x, dimension, x.shape[dimension] * _group_size(sizes, groups)), varying=_without(x.varying, axes, groups))
+    size = x.shape[dimension] * _group_size(sizes, groups)
+    return x.update(shape=_resized(x, dimension, size), varying=_without(x.varying, axes, groups))
 
 
 def _psum_scatter_type(x, *, axes, sizes, dimension, groups):
@@ -304,9 +309,10 @@ def _psum_scatter_type(x, *, axes, sizes, dimension, groups):
 def _check_scatter(x, axes: tuple, dimension: int, n: int, tiled: bool) -> None:
     if not dtypes.is_numeric(x.dtype):
         raise TypeError(f"{_shown('psum_scatter', x, axes)}: there is no sum of values of dtype {x.dtype}")
-    if x.shape[dimension] % n or not tiled and x.shape[dimension] != n:
-        raise ValueError(f"{_shown('psum_scatter', x, axes)}: dimension {dimension} of size {x.shape[dimension]} is to be dealt out to {n}: "
-                         + ("its size must be a multiple of that" if tiled else "its size must be that; tiled=True takes multiples of it"))
+    size = x.shape[dimension]
+    if size % n or not tiled and size != n:
+        raise ValueError(f"{_shown('psum_scatter', x, axes)}: dimension {dimension} of size {size} is to be dealt out to {n}: its size must be "
+                         + ("a multiple of that" if tiled else "that; tiled=True takes multiples of it"))
 
 
 def _all_to_all_type(x, *, axes, sizes, dimension, groups):
@@ -375,7 +381,7 @@ _moves(ppermute_p, _ppermute_type, _permuted,
        lambda ct, perm, **params: ppermute_p.bind(ct, perm=tuple([(d, s) for s, d in perm]), **params))
 
 
-def all_gather(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | None = None, axis: int = 0, tiled: bool = False,
+def all_gather(x, axis_name, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False,
                to: str = "varying"):
     """The values of all along named axes, the same for all: stacked along a new dimension `axis`.
 
@@ -386,15 +392,17 @@ def all_gather(x, axis_name, *, axis_index_groups: Sequence[Sequence[int]] | Non
 
     def gather(leaf):
         d = shapes.canonical_axis(axis, typeof(leaf).ndim + (not tiled))
-        return all_gather_p.bind(leaf if tiled else shapes.expand_dims(leaf, (d,)), axes=names, sizes=sizes, dimension=d, groups=groups)
+        leaf = leaf if tiled else shapes.expand_dims(leaf, (d,))
+        return all_gather_p.bind(leaf, axes=names, sizes=sizes, dimension=d, groups=groups)
     return tree_map(gather, x)
 
 
-def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups: Sequence[Sequence[int]] | None = None, tiled: bool = False):
+def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups: Groups = None, tiled: bool = False):
     """psum(x, axis_name), of which each keeps one part: the one with its axis index, along scatter_dimension.
 
     tiled=False: that dimension has the size of the axis (or group) and is dropped. tiled=True: its size is a multiple, and
-    each keeps an equal piece. Booleans are counted. Raises NameError for a name that is not in scope, ValueError for sizes that don't fit.
+    each keeps an equal piece. Booleans are counted.
+    Raises NameError for a name that is not in scope, ValueError for sizes that don't fit.
     """
     names, sizes, groups, n = _scope(axis_name, axis_index_groups)
 
@@ -407,7 +415,7 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups:
     return tree_map(scatter, x)
 
 
-def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups: Sequence[Sequence[int]] | None = None, tiled: bool = False):
+def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups: Groups = None, tiled: bool = False):
     """Each cuts x along split_axis and sends the r-th part to r; what arrives is put together along concat_axis.
 
     tiled=False: x.shape[split_axis] is the size of the axis (or group); that dimension is dropped, and parts are stacked along a
@@ -422,8 +430,8 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
         split, concat = shapes.canonical_axis(split_axis, aval.ndim), shapes.canonical_axis(concat_axis, aval.ndim)
         size = aval.shape[split]
         if size % n or not tiled and size != n:
-            raise ValueError(f"lax.all_to_all({aval}, {axis_name!r}): dimension {split} (split_axis) has size {size}, but {n} parts are to be "
-                             f"sent: it must be {'a multiple of' if tiled else 'equal to'} the size of the axis or group")
+            raise ValueError(f"lax.all_to_all({aval}, {axis_name!r}): dimension {split} (split_axis) has size {size}, but {n} parts are to "
+                             f"be sent: it must be {'a multiple of' if tiled else 'equal to'} the size of the axis or group")
         parts = all_to_all_p.bind(_split(leaf, split, (n, size // n)), axes=names, sizes=sizes, dimension=split, groups=groups)
         if not tiled:
             return shapes.moveaxis(shapes.squeeze(parts, (split + 1,)), split, concat)
@@ -434,13 +442,15 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
 def ppermute(x, axis_name, perm: Sequence[tuple[int, int]]):
     """Each (source, destination) of perm sends x from one axis index to another; who is no destination gets zeros.
 
-    Raises ValueError where an index occurs twice as a source or as a destination or is out of bounds, NameError for a name that is not in scope.
+    Raises ValueError where an index occurs twice as a source or as a destination or is out of bounds, NameError for a name that
+    is not in scope.
     """
     names, sizes, _, n = _scope(axis_name, None)
     perm = tuple([(operator.index(s), operator.index(d)) for s, d in perm])
     for what, ends in (("source", [s for s, _ in perm]), ("destination", [d for _, d in perm])):
         if len(set(ends)) != len(ends) or not all([0 <= i < n for i in ends]):
-            raise ValueError(f"lax.ppermute: each {what} must be an index of the axis {axis_name!r}, 0 to {n - 1}, and occur once; got perm={perm}")
+            raise ValueError(f"lax.ppermute: each {what} must be an index of the axis {axis_name!r}, 0 to {n - 1}, and occur once; "
+                             f"got perm={perm}")
     return tree_map(lambda leaf: ppermute_p.bind(leaf, axes=names, sizes=sizes, perm=perm), x)
 
 
@@ -475,13 +485,14 @@ def pvary(x, axis_name):
 def pcast(x, axis_name, *, to: str):
     """x, as pvary. `to` must be "varying"."""
     if to != "varying":
-        raise ValueError(f"lax.pcast: to={to!r} is not possible; a value becomes the same for all by psum, pmean, all_gather or pbroadcast")
+        raise ValueError(f"lax.pcast: to={to!r} is not possible; psum, pmean, all_gather and pbroadcast make a value the same for all")
     return pvary(x, axis_name)
 
 
 # --- axis_index -----------------------------------------------------------------------------------------------------------------
 
-axis_index_p = Primitive("axis_index", facts={"family": "collectives", "named_axes": True, "axes": lambda params: (params["axis_name"],)})
+axis_index_p = Primitive("axis_index", facts={"family": "collectives", "named_axes": True,
+                                              "axes": lambda params: (params["axis_name"],)})
 axis_index_p.type_rule = lambda *, axis_name: array_type((), dtypes.int32, False, frozenset([axis_name]))
 axis_index_p.jvp = lambda primals, tangents, **params: (axis_index_p.bind(**params), Zero(array_type((), dtypes.float0)))
 axis_index_p.batch = lambda axis, args, dims, *, axis_name: (iota(dtypes.int32, axis.size), 0)

@@ -30,8 +30,8 @@ from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives, elementwise
 from mini_jax.runtime import dispatch, xla
-from mini_jax.runtime.devices import local_devices
 from mini_jax.runtime.array import check_alive
+from mini_jax.runtime.devices import current_device, local_devices
 from mini_jax.runtime.dispatch import once
 from mini_jax.runtime.executable import Executable
 from mini_jax.transforms import jit, stages
@@ -39,7 +39,7 @@ from mini_jax.transforms.arguments import argument_types, keyable, resolve_posit
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
-from mini_jax.transforms.vmap import Axis, batch_jaxpr, check_axes, flat_in_axes, is_none, mapped_size, result_axis, vmap
+from mini_jax.transforms.vmap import batch_jaxpr, check_axes, flat_in_axes, is_none, mapped_size, result_axis, vmap
 
 _flatten = xla.registry.flatten
 
@@ -81,20 +81,21 @@ def _type_rule(*types, jaxpr, axis_name, axis_size, out_dims, **_):
 
 
 def _fitting(args, params: dict) -> dict:
-    """The parameters with the program for what its arguments vary along here. ValueError where a result declared the same for all isn't."""
+    """The parameters with the program for what its arguments vary along here. ValueError for a result that should be the same for all."""
     name = params["axis_name"]
     types = [part_type(typeof(arg), d, name) for arg, d in zip(args, params["in_dims"])]
     with named_axes({name: params["axis_size"]}):
         jaxpr = for_types(params["jaxpr"], types)
     for t, d in zip(jaxpr.out_types, params["out_dims"]):
         if d is None and name in t.varying:
-            raise ValueError(f"pmap of {params['name']} has a result of type {t} with out_axes None: it differs along the axis {name!r}")
+            raise ValueError(f"pmap of {params['name']} has out_axes None for a result of type {t}, which differs along the axis {name!r}")
     return {**params, "jaxpr": jaxpr}
 
 
 def _stage(trace, args, params):
     if params["axis_name"] in state.axes:
-        raise ValueError(f"pmap of {params['name']}: the axis name {params['axis_name']!r} is that of a map around it; give each its own")
+        raise ValueError(f"pmap of {params['name']}: the axis name {params['axis_name']!r} is that of a map around it; "
+                         "each must have its own")
     return trace.record(pmap_p, args, _fitting(args, params))
 
 
@@ -116,7 +117,8 @@ def _jvp(primals, tangents, *, jaxpr, in_dims, out_dims, **params):
         program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
     live = lambda dims, marks: tuple([d for d, mark in zip(dims, marks) if mark])
     results = pmap_p.bind(*consts, *primals, *live(tangents, nonzero), jaxpr=program, **params,
-                          in_dims=(None,) * len(consts) + in_dims + live(in_dims, nonzero), out_dims=out_dims + live(out_dims, out_nonzero))
+                          in_dims=(None,) * len(consts) + in_dims + live(in_dims, nonzero),
+                          out_dims=out_dims + live(out_dims, out_nonzero))
     outs, outs_dot = results[:len(out_dims)], iter(results[len(out_dims):])
     return outs, [next(outs_dot) if mark else Zero(typeof(y).tangent()) for mark, y in zip(out_nonzero, outs)]
 
@@ -191,8 +193,8 @@ def _backward(jaxpr: Jaxpr, name, size: int, in_dims: tuple, out_dims: tuple, ki
         cts = [t.update(varying=t.varying | {name} if d is not None else t.varying - {name})
                for t, d in zip([t for t, mark in zip(jaxpr.out_types, live) if mark], ct_dims)]
         program, consts = stage(fun, [*map(typeof, back.consts), *known, *cts], jaxpr.info)
-    return Backward(program.hoisted(), [*consts, *back.consts], (*[None] * (first_ct + len(consts) - len(value_dims)), *value_dims, *ct_dims),
-                    tuple(result_dims), back.nonzero)
+    consts = [*consts, *back.consts]
+    return Backward(program.hoisted(), consts, (*[None] * len(consts), *value_dims, *ct_dims), tuple(result_dims), back.nonzero)
 
 
 def _scaled(x, factor: float):
@@ -234,7 +236,8 @@ def _take(e, axes: Replicas, name, operand: str, whole, part, d: int) -> str:
     starts = ", ".join([index if i == d else zero for i in range(whole.ndim)])
     whole = whole.update(dtype=whole_bytes(whole.dtype))
     piece = whole.update(shape=(*whole.shape[:d], 1, *whole.shape[d + 1:]))
-    found = e.emit(f"stablehlo.dynamic_slice {e.convert(operand, part.update(shape=whole.shape), whole.dtype)}, {starts}, sizes = {list(piece.shape)} : "
+    operand = e.convert(operand, part.update(shape=whole.shape), whole.dtype)
+    found = e.emit(f"stablehlo.dynamic_slice {operand}, {starts}, sizes = {list(piece.shape)} : "
                    f"({', '.join([whole.mlir, *['tensor<ui32>'] * whole.ndim])}) -> {piece.mlir}")
     return e.reshape(e.convert(found, piece, part.dtype), piece.update(dtype=part.dtype), part.shape)
 
@@ -242,16 +245,19 @@ def _take(e, axes: Replicas, name, operand: str, whole, part, d: int) -> str:
 def _gather(e, axes: Replicas, name, own: str, part, whole, d: int) -> str:
     """The parts of all replicas along the axis, put together."""
     piece = part.update(shape=(*whole.shape[:d], 1, *whole.shape[d + 1:]))
-    return collective(e, axes, (name,), "all_gather", f"all_gather_dim = {d} : i64", e.reshape(own, part, piece.shape), piece, whole.shape)
+    own = e.reshape(own, part, piece.shape)
+    return collective(e, axes, (name,), "all_gather", f"all_gather_dim = {d} : i64", own, piece, whole.shape)
 
 
 # --- at the top level: parts on their devices ----------------------------------------------------------------------------------------
 
-def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[bool] = (), platform: str = "cpu") -> Lowered:
+def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[bool] = (), platform: str | None = None) -> Lowered:
     """The program that each replica runs, as text."""
     name, size = params["axis_name"], params["axis_size"]
-    return lower(spread(jaxpr, size, params["in_dims"], params["out_dims"]).jaxpr, consts, name=f"pmap_{params['name']}", donated=donated,
-                 platform=platform, axes=Replicas(((name, size),), size * demand(jaxpr).count))
+    platform = platform or (params["devices"][0] if params["devices"] else current_device()).platform
+    program = spread(jaxpr, size, params["in_dims"], params["out_dims"]).jaxpr
+    return lower(program, consts, name=f"pmap_{params['name']}", donated=donated, platform=platform,
+                 axes=Replicas(((name, size),), size * demand(jaxpr).count))
 
 
 def _load(jaxpr: Jaxpr, lowered: Lowered, params: dict, options: dict | None = None) -> Executable:
@@ -261,8 +267,8 @@ def _load(jaxpr: Jaxpr, lowered: Lowered, params: dict, options: dict | None = N
     grids = spread(jaxpr, size, params["in_dims"], params["out_dims"])
     in_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.in_types, params["in_dims"])]
     out_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.out_types, params["out_dims"])]
-    return dispatch.load_replicas(lowered, devices, in_types, [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(grids.ins, in_types)],
-                                  out_types, [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(grids.outs, out_types)],
+    shardings = lambda all_cuts, types: [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(all_cuts, types)]
+    return dispatch.load_replicas(lowered, devices, in_types, shardings(grids.ins, in_types), out_types, shardings(grids.outs, out_types),
                                   committed=True, options=options)
 
 
@@ -292,7 +298,8 @@ def record(fun: Callable, options: Options, call: Call) -> Mapped:
     in_axes = _unflatten(options.in_axes)
     if isinstance(in_axes, tuple):
         if len(in_axes) != call.count:
-            raise ValueError(f"pmap in_axes has {len(in_axes)} entries, but {info.name} was called with {call.count} positional arguments")
+            raise ValueError(f"pmap in_axes has {len(in_axes)} entries, but {info.name} was called with {call.count} positional "
+                             "arguments")
         fixed = {i for i, _ in call.fixed}
         in_axes = tuple([axis for i, axis in enumerate(in_axes) if i not in fixed])
     in_dims = tuple(flat_in_axes(in_axes, tuple(args), kwargs, call.leaves, info))
@@ -322,8 +329,9 @@ def _unflatten(axes: tuple):
 
 def _bind(mapped: Mapped, leaves: Sequence) -> list:
     """The call as an equation."""
-    consts, params = mapped.traced.consts, mapped.params
-    return pmap_p.bind(*consts, *leaves, jaxpr=mapped.traced.callee, **{**params, "in_dims": (None,) * len(consts) + params["in_dims"]})
+    consts = mapped.traced.consts
+    params = {**mapped.params, "in_dims": (None,) * len(consts) + mapped.params["in_dims"]}
+    return pmap_p.bind(*consts, *leaves, jaxpr=mapped.traced.callee, **params)
 
 
 def _compiled(mapped: Mapped, donated: tuple) -> Executable:
@@ -339,7 +347,7 @@ def _as_stage(fun: Callable, options: Options, call: Call) -> stages.Traced:
     jaxpr, consts = stage(lambda *leaves: _bind(mapped, leaves), argument_types(call.leaves, info), info)
 
     def lowering(platform: str | None):
-        lowered = _lowered(mapped.traced.jaxpr, mapped.traced.consts, mapped.params, call.donated, platform or xla.client().platform)
+        lowered = _lowered(mapped.traced.jaxpr, mapped.traced.consts, mapped.params, call.donated, platform)
         return lowered, lambda more: _load(mapped.traced.jaxpr, lowered, mapped.params, more)
     return stages.Traced(mapped.traced._replace(jaxpr=jaxpr, consts=consts), call, mapped.params["name"], lowering)
 
@@ -397,8 +405,8 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     fun = keyable(fun)
     statics = resolve_positions(fun, static_broadcasted_argnums, (), "static_broadcasted")[0]
     donations = resolve_positions(fun, donate_argnums, (), "donate")[0]
-    if set(statics) & set(donations):
-        raise ValueError(f"arguments {sorted(set(statics) & set(donations))} are both static and donated: a static argument has no buffer to give")
+    if both := set(statics) & set(donations):
+        raise ValueError(f"arguments {sorted(both)} are both static and donated: a static argument has no buffer to give")
     options = Options(axis_name, _hashable(in_axes), _hashable(out_axes), jit.Options(static_argnums=statics, donate_argnums=donations),
                       None if devices is None else tuple(devices), axis_size)
 
@@ -427,8 +435,8 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, call.donated)
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
-        fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves, len(executable.devices)) else executable.fastpath(traced.out_tree, guarded=True)
-        return traced.out_tree.unflatten(outs), fast, False
+        slow = traced.jaxpr.effects or dispatch.for_python(call.leaves, len(executable.devices))
+        return traced.out_tree.unflatten(outs), None if slow else executable.fastpath(traced.out_tree, guarded=True), False
 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
         return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
@@ -453,7 +461,7 @@ def _guarded(mapped: Callable, answer: Callable, in_python: list) -> Callable:
                 starts.started(_flatten(out)[0])
                 return out
         return answer(args, kwargs)[0]
-    guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()    # C++'s own would never be freed
+    guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()   # C++'s are never freed
     return guarded
 
 
