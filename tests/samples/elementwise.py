@@ -82,11 +82,11 @@ SAMPLES["integer_pow"] = [
 
 # --- functions of two operands ----------------------------------------------------------------------------------------
 
-def binary(reference, first=(-2.0, 2.0), second=(-2.0, 2.0), dtypes=None, **options) -> list[Sample]:
+def binary(reference, first=(-2.0, 2.0), second=(-2.0, 2.0), accepted=None, **options) -> list[Sample]:
     """Two arrays, and each of the two as a scalar that stands for an array. first, second: intervals."""
-    some = USUAL - BOOL if dtypes is None else USUAL & dtypes
-    return [Sample((uniform(*first, shape=a), uniform(*second, shape=b)), reference=reference, dtypes=chosen, **options)
-            for a, b, chosen in (((2, 3), (2, 3), dtypes), ((2, 3), (), some), ((), (2, 3), some))]
+    return [Sample((uniform(*first, shape=(2, 3)), uniform(*second, shape=(2, 3))), {}, accepted, reference, **options)] + [
+        Sample((uniform(*first, shape=a), uniform(*second, shape=b)), {}, SINGLE if accepted is None or SINGLE <= accepted else WORDS & USUAL,
+               reference, order=1, **options) for a, b in (((2, 3), ()), ((), (2, 3)))]
 
 
 def _quotient(x, y):
@@ -107,12 +107,12 @@ SAMPLES |= {
     "sub": binary(np.subtract, linear=BOTH),
     "mul": binary(np.multiply, linear=EITHER),
     "div": binary(_quotient, second=(0.6, 3), tolerance=8.0),
-    "rem": binary(np.fmod, (1.2, 1.4), (0.9, 1), dtypes=FLOATS) + binary(np.fmod, (-9, 9), (0.6, 3), dtypes=WORDS),
+    "rem": binary(np.fmod, (1.2, 1.4), (0.9, 1), FLOATS) + binary(np.fmod, (-9, 9), (0.6, 3), WORDS),
     "pow": binary(_power, (0.5, 2), (-1.5, 2), FLOATS | COMPLEX, tolerance=16.0) + [
         Sample((uniform(0.5, 2), integers(-2, 4, dtype=np.int32)), {}, USUAL & (FLOATS | COMPLEX), _power, tolerance=8.0),
         Sample((uniform(0.5, 2), integers(0, 4, (), dtype=np.uint8)), dtypes=STANDARD, reference=_power, tolerance=8.0)],
     "atan2": binary(_angle, (0.5, 3), (0.5, 3), FLOATS | COMPLEX, tolerance=8.0),
-    "complex": binary(lambda x, y: x + 1j * y, linear=BOTH, dtypes=frozenset([dtypes.float32, dtypes.float64])),
+    "complex": binary(lambda x, y: x + 1j * y, accepted=frozenset([dtypes.float32, dtypes.float64]), linear=BOTH),
     "nextafter": [Sample((uniform(0.2, 2), uniform(0.2, 2)), reference=np.nextafter, wide=False, tolerance=0.0)],
     "max": [Sample((distinct(), uniform(1.1, 1.2, ())), dtypes=USUAL, reference=np.maximum)],
     "min": [Sample((uniform(1.1, 1.2, ()), distinct()), dtypes=USUAL, reference=np.minimum)],
