@@ -14,7 +14,7 @@ from tests.known import described, first_values, load
 from tests.known import random as known_random
 
 KNOWN, GROUPS = load("random"), known_random.groups(jax)
-ROUNDED = {"normal", "continuous", "gamma", "wide"}         # floats that went through functions which round
+ROUNDED = {"normal", "continuous", "gamma", "wide", "several"}         # floats that went through functions which round
 
 
 # --- values -------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from mini_jax.lax.shapes import canonical_axes, canonical_shape
 
 __all__ = ["Initializer", "zeros", "ones", "constant", "uniform", "normal", "truncated_normal", "variance_scaling",
            "glorot_uniform", "glorot_normal", "xavier_uniform", "xavier_normal", "he_uniform", "he_normal",
-           "kaiming_uniform", "kaiming_normal", "lecun_uniform", "lecun_normal"]
+           "kaiming_uniform", "kaiming_normal", "lecun_uniform", "lecun_normal", "orthogonal", "delta_orthogonal"]
 
 
 @runtime_checkable
@@ -172,3 +172,45 @@ he_uniform = kaiming_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", _
 he_normal = kaiming_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
 lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
 lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
+
+
+# --- orthogonal matrices -------------------------------------------------------------------------------------------------------------
+
+def orthogonal(scale=1.0, column_axis=-1, dtype=None) -> Initializer:
+    """An initializer of `scale` times uniformly distributed matrices of orthonormal columns or rows, whichever are fewer.
+
+    column_axis: the axis that numbers the columns; the others, together, number the rows. Raises ValueError for shapes of fewer than two
+    dimensions. (Saxe, McClelland, Ganguli 2014)
+    """
+    default = dtype
+
+    def init(key, shape, dtype=None, out_sharding=None):
+        dtype, shape = _dtype(dtype, default), canonical_shape(shape)
+        if len(shape) < 2:
+            raise ValueError(f"orthogonal: weights must have at least two dimensions, got shape {shape}")
+        if 0 in shape:
+            return _placed(jnp.zeros(shape, dtype), out_sharding)
+        columns = shape[column_axis]
+        rest = tuple(np.delete(shape, column_axis).tolist())
+        q = random.orthogonal(key, math.prod(rest), (), dtype, columns)
+        return _placed(jnp.asarray(scale, dtype) * jnp.moveaxis(jnp.reshape(q, (*rest, columns)), -1, column_axis), out_sharding)
+    return init
+
+
+def delta_orthogonal(scale=1.0, column_axis=-1, dtype=None) -> Initializer:
+    """An initializer of convolution kernels (*K, i, o), 1 to 3 dimensions K, that are an orthogonal matrix at the centre and else zero.
+
+    Raises ValueError for other shapes, and for more inputs i than outputs o. (Xiao et al. 2018)
+    """
+    default = dtype
+
+    def init(key, shape, dtype=None, out_sharding=None):
+        dtype, shape = _dtype(dtype, default), canonical_shape(shape)
+        if len(shape) not in (3, 4, 5):
+            raise ValueError(f"delta_orthogonal: kernels have three to five dimensions, got shape {shape}")
+        if shape[-1] < shape[-2]:
+            raise ValueError(f"delta_orthogonal: a kernel of shape {shape} has more inputs ({shape[-2]}) than outputs ({shape[-1]})")
+        centre = tuple([(k - 1) // 2 for k in shape[:-2]])
+        matrix = orthogonal(scale, column_axis, dtype)(key, shape[-2:])
+        return _placed(jnp.zeros(shape, dtype).at[centre].set(matrix), out_sharding)
+    return init

@@ -23,6 +23,8 @@ def groups(jax) -> dict[str, Group]:
             "bfloat16": init.lecun_normal()(key, shape, jnp.bfloat16), "raw": init.normal()(jax.random.PRNGKey(3), shape),
             "convolution": init.he_normal()(key, (2, 2, 3, 1)), "axes": init.glorot_uniform(in_axis=(0, 1), out_axis=2)(key, (2, 2, 3)),
             "batch": init.glorot_uniform(batch_axis=0)(key, (1, 4, 3)), "zeros": init.zeros(key, shape), "ones": init.ones(key, shape, "int32"),
-            "constant": init.constant(jnp.arange(3))(key, shape, "float16"), "by dtype": init.normal(dtype=jnp.float16)(key, shape)}
+            "constant": init.constant(jnp.arange(3))(key, shape, "float16"), "by dtype": init.normal(dtype=jnp.float16)(key, shape),
+            "orthogonal": init.orthogonal(2.0)(key, shape), "orthogonal wide": init.orthogonal(column_axis=0)(key, (2, 3, 2)),
+            "orthogonal empty": init.orthogonal()(key, (0, 3)), "delta_orthogonal": init.delta_orthogonal()(key, (3, 2, 2, 3))}
 
     return {"values": Group(values)}

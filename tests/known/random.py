@@ -122,6 +122,18 @@ def groups(jax) -> dict[str, Group]:
     def poisson():
         return {"": r.poisson(r.key(7), jnp.array([0.0, 0.5, 9.0, 11.0, 100.0, 12345.0, jnp.nan]))}
 
+    def several():
+        key, p = r.key(7), jnp.array([0.02, 0.3, 0.5, 0.97, 0.0, 1.0])
+        mean, cov = jnp.array([1.0, -2.0]), jnp.array([[2.0, 0.5], [0.5, 1.0]])
+        odd = jnp.array([-1.0, jnp.nan, jnp.inf, 3.7])
+        return {
+            "binomial": r.binomial(key, 20, p, (3, 6)), "binomial many": r.binomial(key, 1000.0, p), "binomial odd": r.binomial(key, odd, 0.3),
+            "binomial odd p": r.binomial(key, 7, jnp.array([-0.1, jnp.nan])), "binomial int": r.binomial(key, jnp.array([0, 5, 60]), 0.4),
+            "multinomial": r.multinomial(key, jnp.array([5.0, 100.0]), jnp.array([[0.2, 0.3, 0.5], [0.1, 0.9, 0.0]])),
+            **{f"multivariate_normal {m}": r.multivariate_normal(key, mean, cov, (4,), method=m) for m in ("cholesky", "eigh", "svd")},
+            "multivariate_normal batch": r.multivariate_normal(key, jnp.zeros((3, 1, 2)), jnp.stack([cov, 2 * cov])),
+            "orthogonal": r.orthogonal(key, 3, (2,)), "orthogonal wide": r.orthogonal(key, 2, m=4), "orthogonal complex": r.orthogonal(key, 3, dtype="complex64")}
+
     # --- other ways to make bits -----------------------------------------------------------------------------------------------------
     def older():
         with jax.threefry_partitionable(False):
@@ -149,6 +161,6 @@ def groups(jax) -> dict[str, Group]:
         "splitting": Group(splitting), "structural": Group(lambda: structural(r.split(r.key(7), 6)), jit=False),
         "structural jit": Group(lambda: structural(r.split(r.key(7), 6))),
         "bits": Group(bits), "wide": Group(wide, x64=True), "uniform": Group(uniform), "integers": Group(integers), "coins": Group(coins),
-        "sets": Group(sets), "normal": Group(normal), "continuous": Group(continuous), "gamma": Group(gamma), "poisson": Group(poisson),
+        "sets": Group(sets), "normal": Group(normal), "continuous": Group(continuous), "gamma": Group(gamma), "poisson": Group(poisson), "several": Group(several),
         "older": Group(older), "older wide": Group(older_wide, x64=True), "backend": Group(backend),
     }
