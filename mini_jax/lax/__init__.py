@@ -27,6 +27,7 @@ _ABOVE = {name: module for module, names in {
     "control.branches": ("cond", "switch", "cond_p"),
     "control.map": ("map",),
     "control.associative_scan": ("associative_scan",),
+    "control.solves": ("custom_root", "custom_linear_solve", "custom_linear_solve_p"),
 }.items() for name in names}
 
 

@@ -4,6 +4,8 @@ from mini_jax.transforms.control.branches import cond, cond_p, switch
 from mini_jax.transforms.control.loops import fori_loop, while_loop, while_p
 from mini_jax.transforms.control.map import map
 from mini_jax.transforms.control.scan import scan, scan_p
+from mini_jax.transforms.control.solves import custom_linear_solve, custom_linear_solve_p, custom_root
 from mini_jax.transforms.control import scan_derivatives         # noqa: F401  (gives scan_p its rules)
 
-__all__ = ["associative_scan", "cond", "cond_p", "fori_loop", "map", "scan", "scan_p", "switch", "while_loop", "while_p"]
+__all__ = ["associative_scan", "cond", "cond_p", "custom_linear_solve", "custom_linear_solve_p", "custom_root", "fori_loop", "map", "scan", "scan_p",
+           "switch", "while_loop", "while_p"]
