@@ -5,6 +5,7 @@ import functools
 from typing import Any, Callable, Sequence
 
 from lowering.emit import lowers
+from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
@@ -86,7 +87,7 @@ def _stage(trace, args, params):
 
 custom_vmap_call_p.impl = lambda *args, call, rule: _run(call, args)
 custom_vmap_call_p.type_rule = lambda *types, call, rule: call.out_types
-custom_vmap_call_p.effects_rule = lambda types, params: params["call"].effects
+custom_vmap_call_p.effects_rule = lambda types, params: of_call(params["call"])
 custom_vmap_call_p.batch, custom_vmap_call_p.jvp = _batch, _jvp
 custom_vmap_call_p.linearize, custom_vmap_call_p.stage = _linearize, _stage
 

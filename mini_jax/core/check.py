@@ -1,6 +1,7 @@
 """A checker for programs: every variable bound once and before use, every equation of the types its primitive's rule gives."""
 from __future__ import annotations
 
+from mini_jax.core.effects import RefEffect, of_equation
 from mini_jax.core.errors import JaxprTypeError
 from mini_jax.core.program import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, subprograms
 from mini_jax.core.trace import typeof
@@ -56,6 +57,8 @@ def _check_eqn(eqn: JaxprEqn, bound: set, jaxpr: Jaxpr) -> None:
         if var.aval is not type_ and str(var.aval) != str(type_):
             raise JaxprTypeError(f"a result of {eqn.primitive.name} has type {type_}, but its variable {var.aval}")
         _bind(var, bound, eqn.primitive.name)
-    effects = eqn.primitive.effects(tuple(eqn.in_types), eqn.params)
-    if not effects <= eqn.effects or not eqn.effects <= jaxpr.effects:
+    effects = of_equation(eqn.primitive.effects(tuple(eqn.in_types), eqn.params), eqn.invars)
+    inputs = {*jaxpr.constvars, *jaxpr.invars}
+    outside = {e for e in eqn.effects if type(e) is not RefEffect or e.ref in inputs}
+    if not effects <= eqn.effects or not outside <= jaxpr.effects:
         raise JaxprTypeError(f"effects {set(effects)} of {eqn.primitive.name} are not among those of the equation and the program")

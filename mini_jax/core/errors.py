@@ -66,6 +66,11 @@ class InconclusiveDimensionOperation(Exception):
 
 # ---------------------------------------------------------------------------------------------------------------------
 
+class RefOperandError(JAXTypeError):
+    """A ref was given to an operation on arrays. position: which operand it is."""
+    position: int | None = None
+
+
 class Whence(NamedTuple):
     """Where a traced value comes from. Everything may be left out; what is known is said.
 
@@ -212,3 +217,11 @@ def sharding_mismatch(operation: str, operands: list[tuple[str, str]], *, instea
     shown = "; ".join(f"{type_} sharded {sharding}" for type_, sharding in operands)
     return ShardingTypeError(f"{operation} cannot combine {shown}.\n"
                              + (instead or "Give the operands one sharding first, with reshard or device_put."))
+
+
+def ref_operand(operation: str, type_: str, created: str | None = None, position: int | None = None) -> RefOperandError:
+    """A ref where an array is needed."""
+    error = RefOperandError(f"{operation} takes arrays, got {'operand ' + str(position) + ', ' if position is not None else ''}a ref of type {type_}"
+                            f"{' created at ' + created if created else ''}. Refs are read and written, nothing else: read it with ref[...]")
+    error.position = position
+    return error

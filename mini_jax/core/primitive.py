@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from mini_jax.core.errors import ref_operand
 from mini_jax.core.program import NO_EFFECTS
 from mini_jax.core.state import state
+from mini_jax.core.types import RefType
 
 table: dict[str, "Primitive"] = {}          # every primitive by name; the tests walk it
 
@@ -61,6 +63,10 @@ class Primitive:
         return found
 
     def _types(self, types, params):
+        if not self.facts.get("refs"):
+            for position, t in enumerate(types):
+                if type(t) is RefType:
+                    raise ref_operand(self.name, str(t), position=position)
         out = self.type_rule(*types, **params)
         varying = NO_EFFECTS.union(*[t.varying for t in types if hasattr(t, "varying")])
         if not varying or self.facts.get("named_axes"):      # collectives say themselves what varies

@@ -8,6 +8,8 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from mini_jax.core import config, printing, source           # noqa: F401  (printing: programs print themselves)
+from mini_jax.core.effects import RefEffect, of_equation
+from mini_jax.core.errors import RefOperandError, ref_operand
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, memoized
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof
@@ -57,7 +59,7 @@ class StagingTrace(Trace):
     def new_input(self, aval: AbstractValue) -> StagingTracer:
         var = Var(aval)
         self.invars.append(var)
-        return StagingTracer(self, aval, var)
+        return tracer_of(self, aval, var)
 
     def process(self, primitive, args, params):
         if primitive.stage is not None:
@@ -68,11 +70,18 @@ class StagingTrace(Trace):
         """Append an equation and return tracers of its results."""
         invars = [a.variable if type(a) is StagingTracer and a._trace is self else self.atom(a) for a in args]
         types = tuple([v.aval for v in invars])
-        out = primitive.types(types, params)
+        try:
+            out = primitive.types(types, params)
+        except RefOperandError as error:
+            at = error.position
+            created = getattr(args[at], "created", None) if at is not None and at < len(args) else None
+            raise error if created is None else ref_operand(primitive.name, str(types[at]), source.describe(created), at) from None
         effects = NO_EFFECTS
         if primitive.effects_rule is not None:
             effects = primitive.effects_rule(types, params)
-            self.effects |= effects
+            if effects:
+                effects = of_equation(effects, invars)
+                self.effects |= effects
         where = state.source
         if where is None:
             where = source.capture(3, state.scope)
@@ -82,7 +91,7 @@ class StagingTrace(Trace):
             return [StagingTracer(self, var.aval, var) for var in outvars]
         var = Var(out)
         self.eqns.append(JaxprEqn(primitive, invars, [var], params, effects, where))
-        return StagingTracer(self, out, var)
+        return StagingTracer(self, out, var) if type(out) is ShapedArray else tracer_of(self, out, var)
 
     def atom(self, value):
         """The variable or literal by which the program refers to a value."""
@@ -94,6 +103,8 @@ class StagingTrace(Trace):
         if var is None:
             kept = value
             if isinstance(value, Tracer):
+                if isinstance(value, StagingTracer) and value._trace is self:        # a ref of this program
+                    return value.variable
                 if not value._trace.alive:
                     raise leaked(value)
             elif isinstance(value, np.ndarray):
@@ -113,7 +124,19 @@ class StagingTrace(Trace):
     def program(self, outputs: Sequence) -> tuple[Jaxpr, list]:
         """The program recorded so far that returns `outputs`, and the values of its constants."""
         outvars = [self.atom(out) for out in outputs]
-        return Jaxpr(self.constvars, self.invars, self.eqns, outvars, self.effects, self.info), self.consts
+        effects = self.effects
+        if any([type(e) is RefEffect for e in effects]):         # what is done to refs made inside is nobody's business
+            inputs = {*self.constvars, *self.invars}
+            effects = frozenset([e for e in effects if type(e) is not RefEffect or e.ref in inputs])
+        return Jaxpr(self.constvars, self.invars, self.eqns, outvars, effects, self.info), self.consts
+
+
+def tracer_of(trace: StagingTrace, aval: AbstractValue, var: Var) -> StagingTracer:
+    """The tracer of a variable."""
+    return _tracer_classes.get(type(aval), StagingTracer)(trace, aval, var)
+
+
+_tracer_classes: dict[type, type] = {}               # of values that are no arrays: core.refs adds refs
 
 
 def _keep_alive(trace, value):

@@ -103,6 +103,50 @@ def _intern(key) -> ShapedArray:
     return found
 
 
+class RefType(AbstractValue):
+    """`Ref{f32[3]}`: a place that holds an array of the type `inner`. Built by `ref_type`, which returns the one object there is."""
+    __slots__ = ("inner",)
+
+    shape = property(lambda self: self.inner.shape)
+    dtype = property(lambda self: self.inner.dtype)
+    ndim = property(lambda self: self.inner.ndim)
+    size = property(lambda self: self.inner.size)
+    varying = property(lambda self: self.inner.varying)
+    weak_type = False
+
+    def update(self, **changes) -> "RefType":
+        """The type of a ref to what differs from `inner` in what is given."""
+        return ref_type(self.inner.update(**changes))
+
+    def tangent(self) -> "RefType":
+        return ref_type(self.inner.tangent())
+
+    def __str__(self):
+        return f"Ref{{{self.inner}}}"
+
+    def __repr__(self):
+        return f"RefType({self.inner})"
+
+    def __reduce__(self):
+        return ref_type, (self.inner,)
+
+
+_ref_types: "weakref.WeakValueDictionary[ShapedArray, RefType]" = weakref.WeakValueDictionary()
+
+
+def ref_type(inner: ShapedArray) -> RefType:
+    """The type of a ref to an array of this type. TypeError for a ref to a ref."""
+    if type(inner) is not ShapedArray:
+        raise TypeError(f"a ref holds an array, not {inner}: there are no refs to refs")
+    inner = inner.strong
+    found = _ref_types.get(inner)
+    if found is None:
+        made = RefType()
+        made.inner = inner
+        found = _ref_types.setdefault(inner, made)
+    return found
+
+
 class Token(AbstractValue):
     """The type of an ordering token: a value without data that one effect hands to the next."""
     __slots__ = ()

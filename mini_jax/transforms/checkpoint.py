@@ -6,7 +6,7 @@ from typing import Any, Callable, Sequence
 
 from lowering.emit import lowers
 from lowering.rules.identities import barrier
-from mini_jax.core.effects import host_effects
+from mini_jax.core.effects import HostEffect, RefEffect, of_call, of_equation
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, memoized
 from mini_jax.core.staging import stage
@@ -51,7 +51,7 @@ def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
     primal = parts.primal
     saveable = [] if policy is None else [v for eqn in primal.eqns for v in eqn.outvars
                                           if policy(eqn.primitive, *eqn.in_types, **eqn.params)]
-    saveable += [v for eqn in primal.eqns if any([e.kind == "io" for e in host_effects(eqn.effects)]) for v in eqn.outvars if v not in saveable]
+    saveable += [v for eqn in primal.eqns if _happens_once(eqn) for v in eqn.outvars if v not in saveable]
     inputs = primal.invars[len(parts.consts):]
     # Replay: the primal program, with saved values given, and then the linear program on the residuals it yields.
     names: dict[Any, Any] = {var: inputs[i] if where == "in" else primal.outvars[i]
@@ -69,9 +69,14 @@ def _split(jaxpr: Jaxpr, nonzero: tuple, policy) -> tuple:
     return forward, replay, parts.consts, parts.consts, saved, parts.out_nonzero
 
 
+def _happens_once(eqn) -> bool:
+    """Must what an equation returned be saved, since it would return something else the second time, or do something twice?"""
+    return any([type(e) is RefEffect or type(e) is HostEffect and e.kind == "io" for e in eqn.effects])
+
+
 def _with_effects(jaxpr: Jaxpr) -> Jaxpr:
     """The program with the effects that its equations have."""
-    eqns = [eqn.replace(effects=eqn.primitive.effects(tuple(eqn.in_types), eqn.params)) for eqn in jaxpr.eqns]
+    eqns = [eqn.replace(effects=of_equation(eqn.primitive.effects(tuple(eqn.in_types), eqn.params), eqn.invars)) for eqn in jaxpr.eqns]
     return jaxpr.replace(eqns=eqns, effects=NO_EFFECTS.union(*[eqn.effects for eqn in eqns]))
 
 
@@ -92,7 +97,7 @@ def _flattened(jaxpr: Jaxpr) -> Jaxpr:
 
 remat_p.impl = _impl
 remat_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
-remat_p.effects_rule = lambda types, params: params["jaxpr"].effects
+remat_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 remat_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(remat_p, primals, tangents, jaxpr, params)
 remat_p.linearize = _linearize
 remat_p.transpose = lambda cts, *args, jaxpr, **params: transpose_call(remat_p, cts, args, jaxpr, params)

@@ -13,6 +13,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
+from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
@@ -118,7 +119,7 @@ def _jvp_call_stage(trace, args, params):
 custom_jvp_call_p.impl = lambda *args, call, jvp: _run(call, args)
 custom_jvp_call_p.type_rule = lambda *types, call, jvp: call.out_types
 custom_jvp_call_p.jvp, custom_jvp_call_p.batch, custom_jvp_call_p.stage = _jvp_call_jvp, _jvp_call_batch, _jvp_call_stage
-custom_jvp_call_p.effects_rule = lambda types, params: params["call"].effects
+custom_jvp_call_p.effects_rule = lambda types, params: of_call(params["call"])
 
 
 @lowers(custom_jvp_call_p)
@@ -356,7 +357,7 @@ custom_vjp_call_p.impl = lambda *args, call, **_: _run(call, args)
 custom_vjp_call_p.type_rule = lambda *types, call, **_: call.out_types
 custom_vjp_call_p.jvp, custom_vjp_call_p.linearize = _vjp_call_jvp, _vjp_call_linearize
 custom_vjp_call_p.batch, custom_vjp_call_p.stage = _vjp_call_batch, _vjp_call_stage
-custom_vjp_call_p.effects_rule = lambda types, params: params["call"].effects
+custom_vjp_call_p.effects_rule = lambda types, params: of_call(params["call"])
 
 
 @lowers(custom_vjp_call_p)

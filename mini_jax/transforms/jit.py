@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from lowering.emit import lowers
 from lowering.program import lower
 from mini_jax.core import config, logs
+from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
 from mini_jax.core.pytree import PyTreeDef
@@ -58,7 +59,7 @@ def _lower_call(e, eqn, *operands):
 
 jit_p.impl = lambda *args, jaxpr, name, **_: run_program(jaxpr, args, name)
 jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
-jit_p.effects_rule = lambda types, params: params["jaxpr"].effects
+jit_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 jit_p.stage = _stage_call
 jit_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(jit_p, primals, tangents, jaxpr, params)
 jit_p.linearize = lambda primals, nonzero, *, jaxpr, **params: linearize_call(jit_p, primals, nonzero, jaxpr, params)

@@ -5,7 +5,8 @@ from typing import Any, Callable, Sequence
 
 from mini_jax.core import source
 from mini_jax.core.linear import Zero, zero_like
-from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized
+from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized, subprograms
+from mini_jax.core.refs import ABSENT, addupdate_p, described, in_transformation, set_p, uses_refs
 from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -42,11 +43,16 @@ class LinearTrace(StagingTrace):
     __slots__ = ()
 
     def process(self, primitive, args, params):
+        if primitive.effects_rule is not None and (found := in_transformation(self, primitive, args, params)) is not ABSENT:
+            return found
         for arg in args:
             if type(arg) is StagingTracer and arg._trace is self:
                 break
         else:
             return self.parent.process(primitive, args, params)
+        if "discharge" in primitive.facts and any([uses_refs(program) for _, program in subprograms(params)]):
+            with current_trace(self):
+                return primitive.facts["discharge"](self, args, params)
         if "split" in primitive.facts:                   # loops and branches: what doesn't depend on our tracers is not recorded
             return primitive.facts["split"](self, args, [type(a) is StagingTracer and a._trace is self for a in args], params)
         if primitive.facts.get("call"):
@@ -55,6 +61,18 @@ class LinearTrace(StagingTrace):
                 with current_trace(self):
                     return eval_jaxpr(params["jaxpr"], (), *args)
         return super().process(primitive, args, params)
+
+    def check_write(self, ref, value) -> None:
+        """Raise ValueError for a tracer of this trace written to a ref from outside."""
+        if type(value) is StagingTracer and value._trace is self:
+            raise differentiated_write(ref)
+
+
+def differentiated_write(ref) -> ValueError:
+    """A value that is being differentiated was written to a ref from outside of the differentiated function."""
+    return ValueError(f"a value that is being differentiated was written to {described(ref)}, which is not: its derivative would be lost. "
+                      "Write stop_gradient(value), make the ref inside of the differentiated function, or differentiate with respect to it: "
+                      "pass it as an argument to vjp, and give with_refs a ref for its gradient")
 
 
 @memoized
@@ -77,6 +95,8 @@ class JVPTrace(Trace):
     __slots__ = ()
 
     def process(self, primitive, args, params):
+        if primitive.effects_rule is not None and (found := in_transformation(self, primitive, args, params)) is not ABSENT:
+            return found
         primals, tangents, live = [], [], False
         for arg in args:
             if type(arg) is JVPTracer and arg._trace is self:
@@ -89,6 +109,8 @@ class JVPTrace(Trace):
         parent = self.parent
         if not live:
             return parent.process(primitive, args, params)
+        if primitive is set_p or primitive is addupdate_p:
+            raise differentiated_write(args[0])
         saved, saved_source = state.trace, state.source
         where = saved_source or source.capture(2, state.scope)
         state.trace = parent
@@ -109,6 +131,11 @@ class JVPTrace(Trace):
         if primitive.multiple_results:
             return [y if type(t) is Zero else JVPTracer(self, y, t) for y, t in zip(out, out_dot)]
         return out if type(out_dot) is Zero else JVPTracer(self, out, out_dot, where)
+
+    def check_write(self, ref, value) -> None:
+        """Raise ValueError for a value with a tangent written to a ref from outside."""
+        if type(value) is JVPTracer and value._trace is self:
+            raise differentiated_write(ref)
 
     def concrete(self, tracer):
         primal = tracer.primal

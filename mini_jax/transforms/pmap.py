@@ -19,6 +19,7 @@ from lowering.replicas import Replicas, demand
 from lowering.rules.collectives import collective, replica_index
 from lowering.rules.slicing import whole_bytes
 from mini_jax.core import config, dtypes
+from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, axes_used_in, function_name, memoized
@@ -214,7 +215,7 @@ def _batch(axis, args, dims, *, jaxpr, axis_name, axis_size, in_dims, out_dims, 
 
 
 pmap_p.type_rule, pmap_p.stage, pmap_p.impl = _type_rule, _stage, _impl
-pmap_p.effects_rule = lambda types, params: params["jaxpr"].effects
+pmap_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 pmap_p.jvp, pmap_p.linearize, pmap_p.transpose, pmap_p.batch = _jvp, _linearize, _transpose, _batch
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from mini_jax.core import source
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used, memoized
 from mini_jax.core.pytree import broadcast_prefix, keystr, tree_flatten_with_path, tree_leaves
+from mini_jax.core.effects import RefEffect
+from mini_jax.core.refs import ABSENT, View, described, get_p, in_transformation, is_ref, whole
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, named_axes, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -64,6 +66,30 @@ class BatchTrace(Trace):
         self.axis, self.inputs = axis, ()
 
     def process(self, primitive, args, params):
+        if primitive.effects_rule is not None:
+            found = in_transformation(self, primitive, args, params)
+            if found is not ABSENT:
+                return found
+            if any(map(is_ref, args)):
+                return self._at_captured_refs(primitive, args, params)
+        return self._batched(primitive, args, params)
+
+    def _at_captured_refs(self, primitive, args, params):
+        """An operation on refs from outside, which all examples share: they are read, not written."""
+        for effect in primitive.effects_rule(tuple([typeof(a) for a in args]), params):
+            if type(effect) is RefEffect and effect.kind != "read":
+                raise shared_write(args[effect.ref])
+        if primitive is get_p and any([type(a) is BatchTracer and a._trace is self for a in args]):
+            with current_trace(self.parent):
+                value = whole(args[0])
+            return get_p.facts["meaning"](value, args[1:], **params)
+        return self._batched(primitive, args, params)
+
+    def check_write(self, ref, value) -> None:
+        """Raise ValueError: a ref from outside is shared by all examples."""
+        raise shared_write(ref)
+
+    def _batched(self, primitive, args, params):
         vals, dims, live = [], [], False
         for arg in args:
             if type(arg) is BatchTracer and arg._trace is self:
@@ -94,12 +120,34 @@ class BatchTrace(Trace):
         return value, None
 
 
+def shared_write(ref) -> ValueError:
+    """A mapped function wrote to a ref that all of its examples share."""
+    return ValueError(f"vmap of a function that writes to {described(ref)}, which it captures or takes with in_axes None: every example "
+                      "would write to the same place. Pass it as an argument with an axis to map over, each example having its own entry, "
+                      "or return the value and write it outside")
+
+
+def _input(trace: BatchTrace, arg, dim: int | None):
+    """An argument as the mapped function sees it. A mapped ref is a view: each example reads and writes its own entry."""
+    if dim is None:
+        return arg
+    if not is_ref(arg):
+        return BatchTracer(trace, arg, dim)
+    size = trace.axis.size
+    return View(trace, arg, lambda value: BatchTracer(trace, value, dim), lambda value: move_batch(*_both(trace, value, size), dim))
+
+
+def _both(trace: BatchTrace, value, size: int):
+    value, dim = trace.split(value)
+    return value, size, dim
+
+
 def batch_flat(fun: Callable, axis: Axis, args: Sequence, dims: Sequence[int | None],
                info: ProgramInfo | None = None) -> tuple[list, list[int | None]]:
     """Run fun on examples of the batch; returns the outputs and where their batch dimensions are."""
     trace = BatchTrace(state.trace, axis, info)
     try:
-        inputs = [arg if dim is None else BatchTracer(trace, arg, dim) for arg, dim in zip(args, dims)]
+        inputs = [_input(trace, arg, dim) for arg, dim in zip(args, dims)]
         trace.inputs = inputs
         with current_trace(trace):
             if axis.name is None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes, errors
+from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import PyTreeDef
@@ -254,7 +255,7 @@ def _dce(eqn, used):
 
 scan_p.type_rule, scan_p.batch = types_of, _batch
 scan_p.facts["dce"] = _dce
-scan_p.effects_rule = lambda types, params: params["jaxpr"].effects
+scan_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 scan_p.impl = lambda *args, **params: run_compiled(scan_p, args, params, params["jaxpr"])
 
 
