@@ -35,7 +35,7 @@ def zeros(aval):
     return shapes.broadcast_in_dim(np.zeros((), aval.dtype)[()], aval.shape, ())
 
 
-def _run(call, args: Sequence) -> list:
+def run_call(call, args: Sequence) -> list:
     """Run what is either a function of flat values or a program."""
     return eval_jaxpr(call, (), *args) if type(call) is Jaxpr else list(call(*args))
 
@@ -44,7 +44,7 @@ def _recorded(call, args: Sequence, types: Sequence) -> tuple[Jaxpr, list]:
     """A call as a program, with the values of its constants, which become leading arguments."""
     if type(call) is Jaxpr:
         return call, []
-    jaxpr, consts = stage(lambda *xs: _run(call, xs), types, ProgramInfo("custom derivative", call))
+    jaxpr, consts = stage(lambda *xs: run_call(call, xs), types, ProgramInfo("custom derivative", call))
     return jaxpr.hoisted(), consts
 
 
@@ -62,7 +62,7 @@ def _skip(count: int, rule: Callable, groups: int) -> Callable:
 def _batched(call, axis, dims: Sequence) -> Callable:
     """A call on a batch, every result batched at dimension 0."""
     def batched(*args):
-        outs, out_dims = batch_flat(lambda *xs: _run(call, xs), axis, args, dims)
+        outs, out_dims = batch_flat(lambda *xs: run_call(call, xs), axis, args, dims)
         return [out if type(out) is Zero else move_batch(out, axis.size, d, 0) for out, d in zip(outs, out_dims)]
     return batched
 
@@ -116,7 +116,7 @@ def _jvp_call_stage(trace, args, params):
     return trace.record(custom_jvp_call_p, (*consts, *args), {"call": jaxpr, "jvp": _skip(len(consts), params["jvp"], 2)})
 
 
-custom_jvp_call_p.impl = lambda *args, call, jvp: _run(call, args)
+custom_jvp_call_p.impl = lambda *args, call, jvp: run_call(call, args)
 custom_jvp_call_p.type_rule = lambda *types, call, jvp: call.out_types
 custom_jvp_call_p.jvp, custom_jvp_call_p.batch, custom_jvp_call_p.stage = _jvp_call_jvp, _jvp_call_batch, _jvp_call_stage
 custom_jvp_call_p.effects_rule = lambda types, params: of_call(params["call"])
@@ -353,7 +353,7 @@ def _vjp_call_stage(trace, args, params):
     return trace.record(custom_vjp_call_p, (*consts, *args), {"call": jaxpr, "fwd": fwd, "bwd": bwd, "name": params["name"]})
 
 
-custom_vjp_call_p.impl = lambda *args, call, **_: _run(call, args)
+custom_vjp_call_p.impl = lambda *args, call, **_: run_call(call, args)
 custom_vjp_call_p.type_rule = lambda *types, call, **_: call.out_types
 custom_vjp_call_p.jvp, custom_vjp_call_p.linearize = _vjp_call_jvp, _vjp_call_linearize
 custom_vjp_call_p.batch, custom_vjp_call_p.stage = _vjp_call_batch, _vjp_call_stage

@@ -69,6 +69,19 @@ def widened(jaxpr: Jaxpr, types: tuple, places: tuple[int, ...]) -> Jaxpr:
     return jaxpr.replace(invars=[Var(t) if v is None else v for v, t in zip(invars, types)])
 
 
+def in_common(programs: Sequence[Jaxpr | None], consts: Sequence[Sequence], types: Sequence) -> tuple[list, list]:
+    """Programs (own constants, inputs of `types`) as programs (the constants of all, those inputs), and the values of those constants."""
+    own = [t for program, values in zip(programs, consts) if program is not None for t in program.in_types[:len(values)]]
+    out, start = [], 0
+    for program, values in zip(programs, consts):
+        if program is not None:
+            places = (*range(start, start + len(values)), *range(len(own), len(own) + len(types)))
+            program = widened(program, (*own, *types), places)
+        out.append(program)
+        start += len(values)
+    return out, [value for values in consts for value in values]
+
+
 # --- residuals ------------------------------------------------------------------------------------------------------------------
 
 class Unfolded(NamedTuple):

@@ -21,7 +21,7 @@ from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import elementwise
 from mini_jax.transforms.autodiff import instantiate, linearize
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
-from mini_jax.transforms.control.pieces import given, widened, with_outputs
+from mini_jax.transforms.control.pieces import given, in_common, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.custom_derivatives import custom_jvp_call_p
 from mini_jax.transforms.jvp import jvp_flat
@@ -73,7 +73,7 @@ def custom_linear_solve(matvec: Callable, b, solve: Callable, transpose_solve: C
         else:
             programs += [None, None]
             consts += [[], []]
-    programs, values = _in_common(programs, consts, product.jaxpr.in_types)
+    programs, values = in_common(programs, consts, product.jaxpr.in_types)
     outs = custom_linear_solve_p.bind(*values, *product.consts, *leaves, num_consts=len(values) + count,
                                       **dict(zip(("matvec", "solve", "vecmat", "transpose_solve"), programs)))
     x = tree.unflatten(outs[:len(leaves)])
@@ -150,19 +150,6 @@ def _transposed(product: Jaxpr, count: int) -> tuple[Jaxpr, list]:
     return with_outputs(back.jaxpr, outs), back.consts
 
 
-def _in_common(programs: Sequence[Jaxpr | None], consts: Sequence[Sequence], types: Sequence) -> tuple[list, list]:
-    """Programs (own constants, inputs of `types`) as programs (the constants of all, those inputs), and the values of those constants."""
-    own = [t for program, values in zip(programs, consts) if program is not None for t in program.in_types[:len(values)]]
-    out, start = [], 0
-    for program, values in zip(programs, consts):
-        if program is not None:
-            places = (*range(start, start + len(values)), *range(len(own), len(own) + len(types)))
-            program = widened(program, (*own, *types), places)
-        out.append(program)
-        start += len(values)
-    return out, [value for values in consts for value in values]
-
-
 # --- rules --------------------------------------------------------------------------------------------------------------------------
 
 def _jvp(primals, tangents, *, num_consts, matvec, **programs):
@@ -204,7 +191,7 @@ def _batch(axis, args, dims, *, num_consts, **programs):
     dims = (*dims[:num_consts], *[0] * len(b))
     batched = [None if p is None else batch_jaxpr(p, axis, dims, (0,) * len(p.outvars)) for p in programs.values()]
     types = next(p.jaxpr.in_types[len(p.consts):] for p in batched if p is not None)
-    common, new = _in_common([p and p.jaxpr for p in batched], [p.consts if p else [] for p in batched], types)
+    common, new = in_common([p and p.jaxpr for p in batched], [p.consts if p else [] for p in batched], types)
     outs = custom_linear_solve_p.bind(*new, *consts, *b, num_consts=len(new) + num_consts, **dict(zip(programs, common)))
     return outs, [0] * len(outs)
 
