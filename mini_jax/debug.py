@@ -51,23 +51,28 @@ def print(fmt: str, *args, ordered: bool = False, partitioned: bool = False, ski
         if "Tracer<" in fmt:
             raise ValueError(f"debug.print was given the text of a traced value: {fmt!r:.200}. Leave the f before the string away and pass "
                              "the values as arguments: debug.print('x = {x}', x=x)")
-        _Fields().vformat(fmt, args, kwargs)
+        Fields("debug.print").vformat(fmt, args, kwargs)
 
     def show(*args, **kwargs):
         builtins.print(fmt.format(*args, **kwargs))
     bind_call(debug_callback_p, show, "debug.print", args, kwargs, None, (), as_numpy=True, static=True, effect=HostEffect("debug", bool(ordered)))
 
 
-class _Fields(string.Formatter):
-    """Reads a format string for its fields alone. KeyError or IndexError where one has no argument, ValueError where an argument has no field."""
+class Fields(string.Formatter):
+    """Reads a format string for its fields alone. KeyError or IndexError where one has no argument; ValueError where an argument has no field
+    and all_used asks for one. what: whose string it is."""
+
+    def __init__(self, what: str, all_used: bool = True):
+        super().__init__()
+        self.what, self.all_used = what, all_used
 
     def get_field(self, field_name, args, kwargs):
         name = re.split(r"[.\[]", field_name, maxsplit=1)[0]
         key = int(name) if name.isdigit() else name
         if isinstance(key, int) and key >= len(args):
-            raise IndexError(f"debug.print: the format string has a field for positional argument {key}, but there are {len(args)}")
+            raise IndexError(f"{self.what}: the format string has a field for positional argument {key}, but there are {len(args)}")
         if isinstance(key, str) and key not in kwargs:
-            raise KeyError(f"debug.print: the format string has a field {{{key}}}, but there is no keyword argument {key!r}"
+            raise KeyError(f"{self.what}: the format string has a field {{{key}}}, but there is no keyword argument {key!r}"
                              + (f"; there are {', '.join(kwargs)}" if kwargs else f": pass {key}=…"))
         return None, key
 
@@ -79,8 +84,8 @@ class _Fields(string.Formatter):
 
     def check_unused_args(self, used_args, args, kwargs):
         unused = [f"number {i}" for i in range(len(args)) if i not in used_args] + [repr(k) for k in kwargs if k not in used_args]
-        if unused:
-            raise ValueError(f"debug.print: no field of the format string shows argument {', '.join(unused)}: add {{}} or {{name}} for each")
+        if unused and self.all_used:
+            raise ValueError(f"{self.what}: no field of the format string shows argument {', '.join(unused)}: add {{}} or {{name}} for each")
 
 
 # --- breakpoint -------------------------------------------------------------------------------------------------------------------

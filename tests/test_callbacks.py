@@ -10,6 +10,7 @@ from mini_jax import debug, lax
 from mini_jax.experimental import io_callback
 
 F32 = jax.ShapeDtypeStruct((), np.float32)
+BOOL = jax.ShapeDtypeStruct((), bool)
 
 
 def printed(capfd, fun, *args):
@@ -183,14 +184,29 @@ def test_under_vmap_debug_and_io_callbacks_are_called_for_each_example_in_order(
     assert jax.vmap(lambda x: io_callback(lambda x: x, F32, x))(jnp.zeros(0)).shape == (0,)
 
 
-def test_a_batched_choice_shows_all_branches_and_a_batched_loop_all_steps_but_neither_repeats_input_and_output(capfd):
-    choose = lambda call: jax.vmap(lambda x: lax.cond(x > 0, lambda x: (call(x), x)[1], lambda x: -x, x))
-    assert printed(capfd, choose(lambda x: debug.print("{}", x)), jnp.arange(2.0)) == ["0.0", "1.0"]
-    loop = lambda call: jax.vmap(lambda x: lax.while_loop(lambda c: c < 2, lambda c: (call(c), c + 1)[1], x))
-    assert printed(capfd, loop(lambda x: debug.print("{}", x)), jnp.arange(2.0)) == ["0.0", "1.0", "1.0", "2.0"]
-    for mapped, what in ((choose, "cond"), (loop, "while_loop")):
-        with pytest.raises(NotImplementedError, match=f"{what}.*no effects"):
-            mapped(lambda x: io_callback(lambda x: None, None, x))(jnp.arange(2.0))
+def test_in_a_batched_choice_or_loop_each_example_calls_as_if_it_ran_alone(capfd):
+    def choose(x):
+        return lax.switch(x, [lambda x: (debug.print("zero {}", x), x)[1], lambda x: -x,
+                              lambda x: lax.scan(lambda c, i: (lax.cond(c % 2 == i, lambda: (debug.print("{} at {}", c, i), c + 1)[1], lambda: c + 2), None),
+                                                 x, jnp.arange(2))[0]], x)
+
+    def loop(x):
+        return lax.while_loop(lambda c: (debug.print("is {}", c), c < 2)[1], lambda c: (debug.print("step {}", c), c + 1)[1], x)
+    for f, xs in ((choose, jnp.array([0, 1, 2, 2])), (lambda x: jax.jit(jax.checkpoint(loop))(x), jnp.arange(4))):
+        one = jax.jit(f)
+        alone = sorted(line for x in xs for line in printed(capfd, one, x))
+        assert alone == sorted(printed(capfd, jax.jit(jax.vmap(f)), xs)) == sorted(printed(capfd, jax.jit(jax.vmap(jax.vmap(f))), xs.reshape(2, 2)))
+    assert sorted(printed(capfd, jax.vmap(loop), jnp.arange(4))) == alone
+    assert printed(capfd, jax.grad(lambda x: jax.vmap(lambda x: lax.cond(x > 0, lambda x: (debug.print("{}", x), x)[1], jnp.sin, x))(x).sum()),
+                   jnp.array([-1.0, 2.0])) == ["2.0"]
+    seen = []
+    ask = lambda x: lax.cond(x > 0, lambda x: io_callback(lambda v: seen.append(float(v)) or v * 10, F32, x), lambda x: x, x)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(ask))(jnp.array([1.0, -2.0, 3.0])), [10, -2, 30])
+    assert seen == [1, 3]
+    counted = lambda n: lax.while_loop(lambda c: io_callback(lambda c: seen.append(int(c)) or np.bool_(c < n_max), BOOL, c) & (c < n), lambda c: c + 1, 0)
+    n_max, seen[:] = 5, []
+    np.testing.assert_array_equal(jax.vmap(counted)(jnp.array([1, 3])), [1, 3])
+    assert sorted(seen) == [0, 0, 1, 1, 2, 3]
 
 
 def test_each_replica_of_a_pmap_calls():

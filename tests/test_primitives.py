@@ -23,6 +23,7 @@ ELSEWHERE = {
     "higher_order": "test_transforms.py",
     "callbacks": "test_callbacks.py",
     "collectives": "test_collectives.py",
+    "checks": "test_checkify.py",
     "refs": "test_refs.py",
 }
 BATCH = 4                                   # unlike every size of a sample, so that a confusion of axes shows

@@ -32,10 +32,10 @@ from mini_jax.runtime.devices import current_device
 from mini_jax.runtime.sharding import on_device
 from mini_jax.transforms.vmap import move_batch
 
-_FACTS = {"family": "callbacks", "host_call": True}
-pure_callback_p = Primitive("pure_callback", multiple_results=True, memoize=False, facts=_FACTS)
-io_callback_p = Primitive("io_callback", multiple_results=True, memoize=False, facts=_FACTS)
-debug_callback_p = Primitive("debug_callback", multiple_results=True, memoize=False, facts=_FACTS)
+_FACTS = {"family": "callbacks", "host_call": True}              # and "where": see control/masks.py
+pure_callback_p = Primitive("pure_callback", multiple_results=True, memoize=False, facts=dict(_FACTS))
+io_callback_p = Primitive("io_callback", multiple_results=True, memoize=False, facts=dict(_FACTS))
+debug_callback_p = Primitive("debug_callback", multiple_results=True, memoize=False, facts=dict(_FACTS))
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 
@@ -97,6 +97,17 @@ class OfBatch(NamedTuple):
         types = [t.update(shape=t.shape[1:]) for t in types]
         rows = [self.call([a if d is None else np.take(a, i, d) for a, d in zip(arrays, self.dims)], types, x64) for i in range(self.size)]
         return [np.stack(column) for column in zip(*rows)] if rows else [np.zeros((0, *t.shape), t.dtype) for t in types]
+
+    def __str__(self):
+        return str(self.call)
+
+
+class Where(NamedTuple):
+    """Calls the function where its first argument, a boolean, is true; elsewhere its results are zeros, which nobody reads."""
+    call: Callable
+
+    def __call__(self, arrays, types, x64):
+        return self.call(arrays[1:], types, x64) if arrays[0] else [np.zeros(t.shape, t.dtype) for t in types]
 
     def __str__(self):
         return str(self.call)
@@ -307,7 +318,12 @@ def _effect_batch(primitive):
 
 for _p in (pure_callback_p, io_callback_p, debug_callback_p):
     _p.type_rule, _p.impl = lambda *types, result_types, **_: list(result_types), _impl
+def _where(primitive, mask, args, params):
+    return primitive.bind(mask, *args, **params | {"call": Where(params["call"])})
+
+
 for _p in (io_callback_p, debug_callback_p):
+    _p.facts["where"] = _where
     _p.effects_rule, _p.batch = lambda types, params: frozenset([params["effect"]]), _effect_batch(_p)
 debug_callback_p.impl = lambda *args, call, result_types, effect: _called(args, call, result_types)
 pure_callback_p.batch = _pure_batch

@@ -13,7 +13,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
-from mini_jax.core.effects import only_shows
+from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memoized
@@ -26,6 +26,7 @@ from mini_jax.lax import elementwise, selection, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
+from mini_jax.transforms.control.masks import maskable, where
 from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
@@ -374,24 +375,45 @@ def _batched_branches(first: Jaxpr, rest: tuple[Jaxpr, ...], axis, dims: tuple, 
 
 
 @memoized
-def _selecting(first: Jaxpr, rest: tuple[Jaxpr, ...], index_type) -> Jaxpr:
-    """The program (a batch of indices, operands) -> results, that runs all batched branches and selects."""
+def _selecting(first: Jaxpr, rest: tuple[Jaxpr, ...], index_type, mask_at: int | None) -> Jaxpr:
+    """The program (a batch of indices, operands) -> results, that runs all batched branches and selects.
+
+    mask_at: where among their inputs branches with effects take for which examples they are chosen.
+    """
+    types = list(first.in_types)
+    if mask_at is not None:
+        del types[mask_at]
+
     def fun(index, *operands):
-        results = [eval_jaxpr(branch, (), *operands) for branch in (first, *rest)]
+        results = []
+        for i, branch in enumerate((first, *rest)):
+            inputs = operands if mask_at is None else (*operands[:mask_at], _taken(index, i), *operands[mask_at:])
+            results.append(eval_jaxpr(branch, (), *inputs))
         return [selection.select_n(shapes.broadcast_in_dim(index, typeof(cases[0]).shape, (0,)), *cases) for cases in zip(*results)]
-    return stage(fun, [index_type, *first.in_types], first.info)[0]
+    return stage(fun, [index_type, *types], first.info)[0]
+
+
+def _taken(index, position: int):
+    """For which of a batch of indices the branch at this position is chosen."""
+    if dtypes.is_bool(typeof(index).dtype):
+        return index if position else elementwise.bitwise_not(index)
+    return elementwise.eq(index, typeof(index).dtype.type(position))
 
 
 def _batch(axis, args, dims, *, branches):
     index, *operands = args
-    alike = dims[0] is None
-    if not alike and any([not only_shows(effect) for branch in branches for effect in branch.effects]):
-        raise NotImplementedError("vmap over the predicate or index of a cond runs all of its branches, which must have no effects "
-                                  "(io_callbacks, writes to refs); prints show the examples of all branches")
-    derived = _batched_branches(branches[0], branches[1:], axis, tuple(dims[1:]), not alike)
-    if alike:
+    if dims[0] is None:
+        derived = _batched_branches(branches[0], branches[1:], axis, tuple(dims[1:]), False)
         return cond_p.bind(index, *derived.consts, *operands, branches=derived.branches), list(derived.live)
-    program = _selecting(derived.branches[0], derived.branches[1:], typeof(index))
+    effects = NO_EFFECTS.union(*[branch.effects for branch in branches])
+    if not maskable(effects):
+        raise NotImplementedError("vmap over the predicate or index of a cond runs all of its branches for all examples, which must then not "
+                                  "write to refs; select what is written instead")
+    masked = bool(effects)
+    if masked:
+        branches = [where(branch) for branch in branches]
+    derived = _batched_branches(branches[0], tuple(branches[1:]), axis, (*[0] * masked, *dims[1:]), True)
+    program = _selecting(derived.branches[0], derived.branches[1:], typeof(index), len(derived.consts) if masked else None)
     return run(program, [index, *derived.consts, *operands], "cond"), list(derived.live)
 
 
@@ -415,7 +437,7 @@ def _dce(eqn, used):
 cond_p.type_rule = lambda index, *types, branches: branches[0].out_types
 cond_p.jvp, cond_p.linearize, cond_p.transpose, cond_p.batch = _jvp, _linearize, _transpose, _batch
 cond_p.facts["split"], cond_p.facts["dce"] = _split_known, _dce
-cond_p.effects_rule = lambda types, params: NO_EFFECTS.union(*[branch.effects for branch in params["branches"]])
+cond_p.effects_rule = lambda types, params: NO_EFFECTS.union(*[of_call(branch, 1) for branch in params["branches"]])
 cond_p.impl = lambda *args, branches: run_compiled(cond_p, args, {"branches": branches}, branches[0])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
-from mini_jax.core.effects import only_shows
+from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
@@ -26,6 +26,7 @@ from mini_jax.lax import elementwise, reductions, selection, shapes
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import check_callable, flat_result, flatten, record, record_carrying
+from mini_jax.transforms.control.masks import maskable, where
 from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, widened, with_outputs, zero_value
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.control.scan import scan_flat, turns
@@ -303,25 +304,43 @@ def _batched_loop(body_jaxpr: Jaxpr, cond_jaxpr: Jaxpr, axis, cond_dims: tuple, 
         if grown == carry:
             break
         carry = grown
-    if alone and not all([only_shows(effect) for effect in cond_jaxpr.effects | body_jaxpr.effects]):
-        raise NotImplementedError("vmap of a while_loop that ends at a different step for each example takes all steps for all of them, so its "
-                                  "functions must have no effects (io_callbacks, writes to refs); prints show every example until the last has ended")
     if not alone:
         return _BatchedLoop(condition.jaxpr, condition.consts, body.jaxpr, body.consts, carry, None)
-    condition = batch_jaxpr(cond_jaxpr, axis, (*cond_dims, *carry), (0,))
+    if not maskable(cond_jaxpr.effects | body_jaxpr.effects):
+        raise NotImplementedError("vmap of a while_loop that ends at a different step for each example takes all steps for all of them, so its "
+                                  "functions must not write to refs")
+    start = batch_jaxpr(cond_jaxpr, axis, (*cond_dims, *carry), (0,))
+    condition, mask_condition = _masked(cond_jaxpr, axis, (*cond_dims, *carry), (0,))
+    body, mask_body = _masked(body_jaxpr, axis, (*body_dims, *carry), carry)
     going, stepped = condition.jaxpr, body.jaxpr
     cond_count, body_count = len(condition.consts) + len(cond_dims), len(body.consts) + len(body_dims)
 
     def step(*args):
         """One step of those that go on; who goes on after it."""
         cond_consts, body_consts, (live, *now) = _split(args, cond_count, body_count)
-        after = eval_jaxpr(stepped, (), *body_consts, *now)
+        after = eval_jaxpr(stepped, (), *body_consts[:len(body.consts)], *[live] * mask_body, *body_consts[len(body.consts):], *now)
         after = [selection.select(shapes.broadcast_in_dim(live, typeof(a).shape, (0,)), a, b) for a, b in zip(after, now)]
-        return [*eval_jaxpr(going, (), *cond_consts, *after), *after]
-    types = [array_type((axis.size,), dtypes.bool_), *stepped.in_types[body_count:]]
-    new_body, _ = stage(step, [*going.in_types[:cond_count], *stepped.in_types[:body_count], *types], body_jaxpr.info)
-    any_left, _ = stage(lambda live, *_: [reductions.reduce_or(live, (0,))], types, cond_jaxpr.info)
-    return _BatchedLoop(any_left, condition.consts, new_body, body.consts, carry, going)
+        pred, = eval_jaxpr(going, (), *cond_consts[:len(condition.consts)], *[live] * mask_condition, *cond_consts[len(condition.consts):], *after)
+        return [elementwise.bitwise_and(live, pred) if mask_condition else pred, *after]
+    carried = [array_type((axis.size,), dtypes.bool_), *stepped.in_types[body_count + mask_body:]]
+    new_body, _ = stage(step, [*_without(going, len(condition.consts), mask_condition)[:cond_count],
+                               *_without(stepped, len(body.consts), mask_body)[:body_count], *carried], body_jaxpr.info)
+    any_left, _ = stage(lambda live, *_: [reductions.reduce_or(live, (0,))], carried, cond_jaxpr.info)
+    assert len(start.consts) == len(condition.consts), "a mask brings no constants"
+    return _BatchedLoop(any_left, condition.consts, new_body, body.consts, carry, start.jaxpr)
+
+
+def _masked(jaxpr: Jaxpr, axis, dims: tuple, out_dims: tuple) -> tuple:
+    """The batched program, where it has effects with a mask as the first of its inputs; and whether it has one."""
+    if not jaxpr.effects:
+        return batch_jaxpr(jaxpr, axis, dims, out_dims), False
+    return batch_jaxpr(where(jaxpr), axis, (0, *dims), out_dims), True
+
+
+def _without(jaxpr: Jaxpr, place: int, masked: bool) -> list:
+    """The types of the inputs, but for the mask."""
+    types = jaxpr.in_types
+    return [*types[:place], *types[place + masked:]]
 
 
 def _batch(axis, args, dims, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):
@@ -370,7 +389,7 @@ def _dce(eqn, used):
 
 while_p.type_rule, while_p.jvp, while_p.linearize, while_p.transpose, while_p.batch = _types, _jvp, _linearize, _transpose, _batch
 while_p.facts["split"], while_p.facts["dce"] = _split_known, _dce
-while_p.effects_rule = lambda types, params: params["cond_jaxpr"].effects | params["body_jaxpr"].effects
+while_p.effects_rule = lambda types, params: of_call(params["cond_jaxpr"]) | of_call(params["body_jaxpr"], params["cond_nconsts"])
 while_p.impl = lambda *args, **params: run_compiled(while_p, args, params, params["body_jaxpr"])
 
 
