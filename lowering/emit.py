@@ -160,11 +160,15 @@ class Emitter:
             raise TypeError("a lowering rule's function must not capture arrays")
         return self.inline(dce(jaxpr), operands)
 
-    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str, axes: Replicas | None = None) -> list[str]:
-        """Call a program as a function of its own, which is written once however often it is called. axes: those around it, if not the same."""
-        function = self.module.function(jaxpr, name, axes or self.axes)
+    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str, axes: Replicas | None = None, note: str | None = None) -> list[str]:
+        """Call a program as a function of its own, which is written once however often it is called. axes: those around it, if not the same.
+
+        note: says in the text why the function is there; XLA then compiles it as one, and inlines all others.
+        """
+        function = self.module.function(jaxpr, name, axes or self.axes, note)
         ins, outs = ", ".join([t.mlir for t in jaxpr.in_types]), ", ".join([t.mlir for t in jaxpr.out_types])
-        return self.emit_many(f"func.call @{function}({', '.join(operands)}) : ({ins}) -> ({outs})", len(jaxpr.outvars),
+        kept = "" if note is None else ' {mhlo.frontend_attributes = {inlineable = "false"}}'
+        return self.emit_many(f"func.call @{function}({', '.join(operands)}){kept} : ({ins}) -> ({outs})", len(jaxpr.outvars),
                               pure=not jaxpr.effects)
 
 

@@ -22,14 +22,15 @@ class Module:
         self._places: dict[tuple, str] = {}           # what was captured -> " loc(#loc3)"
         self._place_lines: list[str] = []
 
-    def function(self, jaxpr: Jaxpr, name: str, axes: Replicas) -> str:
-        """The name of the function that computes `jaxpr`; written at the first request."""
+    def function(self, jaxpr: Jaxpr, name: str, axes: Replicas, note: str | None = None) -> str:
+        """The name of the function that computes `jaxpr`; written at the first request, under a comment that says `note`."""
         key = (jaxpr, axes)
         found = self.functions.get(key)
         if found is None:
             found = self.functions[key] = self._unique(name)
             arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]
-            self.texts.append(self._body("private", found, dce(jaxpr), arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
+            comment = "" if note is None else f"  // {note}\n"
+            self.texts.append(comment + self._body("private", found, dce(jaxpr), arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
         return found
 
     def _unique(self, name: str) -> str:

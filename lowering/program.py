@@ -10,8 +10,10 @@ from lowering import rules as _rules                       # noqa: F401  (fills 
 from lowering.grids import spread
 from lowering.module import Module, without_locations
 from lowering.ordering import sequenced
+from lowering.outline import outlined
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
+from mini_jax.core import config
 from mini_jax.core.effects import host_effects
 from mini_jax.core.logs import TRACE_SECONDS
 from mini_jax.core.program import Jaxpr, Var, dce
@@ -64,7 +66,10 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
     module = Module(platform)
-    text = module.write(name, physicalize(sequenced(jaxpr)), argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
+    program = physicalize(sequenced(jaxpr))
+    if config.outline.value != "off" and platform == "cpu":
+        program = outlined(program, config.outline.value)
+    text = module.write(name, program, argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes)
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
                    axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start)

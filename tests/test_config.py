@@ -104,7 +104,7 @@ def test_trace_key_is_equal_exactly_when_the_traced_options_are():
     key = module.trace_key()
     assert key == module.trace_key() and hash(key) == hash(module.trace_key())
     for name, value in [("enable_x64", True), ("default_matmul_precision", "high"), ("numpy_dtype_promotion", "strict"),
-                        ("outline", False), ("default_device", "cpu"), ("disable_jit", True), ("debug_nans", True)]:
+                        ("outline", "off"), ("default_device", "cpu"), ("disable_jit", True), ("debug_nans", True)]:
         with options[name](value):
             changed = module.trace_key()
             assert changed != key

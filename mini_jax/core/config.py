@@ -39,7 +39,7 @@ _TABLE = [
     ("debug_key_reuse", bool, False, True, "raise KeyReuseError when a random key is used twice"),
     ("check_tracer_leaks", bool, False, True, "raise when a traced value outlives its transformation"),
     ("enable_checks", bool, False, True, "check the types of every program that is built (slow)"),
-    ("outline", bool, True, True, "compile repeated stretches of a program once, as functions"),
+    ("outline", ("auto", "off", "eager"), "auto", True, "compile repeated stretches of a program once, as functions; eager: whatever repeats"),
     ("softmax_custom_jvp", bool, True, True, "derive softmax by its own rule"),
     ("high_dynamic_range_gumbel", bool, False, True, "sample Gumbel variables accurately in their far tail"),
     ("log_compiles", bool, False, False, "log every compilation: function, argument types, time"),

@@ -1,0 +1,495 @@
+"""The outliner: stretches that a program repeats become functions, which XLA compiles once, however often they are called.
+
+    x1 = tanh (dot x0 w0); x2 = tanh (dot x1 w1); …      becomes      layer(x, w) = tanh (dot x w); x1 = layer x0 w0; x2 = layer x1 w1; …
+
+Repeats grow from single equations by joining neighbours (repeats.py), so two stretches are the same exactly where they do the same to
+whatever they take from outside: residuals, parameters and captured arrays differ freely. Here they are chosen by what they save,
+cut where little crosses, and made functions. A stretch is a contiguous piece of the program, so a call can always take its place.
+"""
+from __future__ import annotations
+
+import heapq
+import os
+from collections import Counter
+from typing import NamedTuple, Sequence
+
+from lowering.emit import lowers
+from lowering.labels import Labels, inner_first, is_fixed
+from lowering.repeats import grown
+from mini_jax.core import source
+from mini_jax.core.primitive import Primitive
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
+from mini_jax.core.types import ShapedArray
+
+outlined_p = Primitive("outlined", multiple_results=True, memoize=False)      # only in programs that are about to be written
+outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
+
+
+@lowers(outlined_p)
+def _kept_call(e, eqn, *operands):
+    return e.call(eqn.params["jaxpr"], operands, eqn.params["name"], note=eqn.params["note"])
+
+
+class Costs(NamedTuple):
+    """What is worth a function, in equations: a call costs `call` and, for each value that it takes or gives, `edge`.
+
+    A function saves its size for each call but the first; it is made where it saves at least `least`, of a stretch of at least `smallest`.
+    """
+    call: float
+    edge: float
+    smallest: int
+    least: float
+
+
+COSTS = {"auto": Costs(4, 0.25, 12, 48), "eager": Costs(0, 0, 2, 1)}
+_DEEPEST = 12                                   # functions that call functions that …: writing them recurses
+
+
+class Notes:
+    """What was done to a program and why. steps: how many joins and comparisons it took."""
+
+    def __init__(self):
+        self.steps = 0
+        self.functions: list[str] = []
+        self.refused: list[str] = []
+
+
+def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Jaxpr:
+    """The program with calls of functions in place of what it repeats; itself where nothing that it repeats is worth that.
+
+    mode: "auto", or "eager": whatever occurs twice. The programs in it (of loops, branches, calls) are treated alike.
+    """
+    notes, costs, labels = Notes() if notes is None else notes, COSTS[mode], Labels()
+    programs = inner_first(jaxpr)
+    if sum([len(program.eqns) for program in programs]) < 2 * costs.smallest:
+        return jaxpr
+    calls = Counter([labels.structure(eqn.params["jaxpr"]) for program in programs for eqn in program.eqns if eqn.primitive.name == "jit"])
+    new: dict[Jaxpr, Jaxpr] = {}
+    kept: dict[int, dict] = {}                   # structure of a jitted function that is called several times -> parameters of its calls
+
+    def renewed(eqn: JaxprEqn) -> JaxprEqn:
+        eqn = _with_programs(eqn, new)
+        if eqn.primitive.name != "jit" or is_fixed(eqn):
+            return eqn
+        program = eqn.params["jaxpr"]
+        structure = labels.structure(program)
+        params, copies = kept.get(structure), calls[structure]
+        if params is None:
+            if not _pays(copies, labels.size(program), len(eqn.invars) + len(eqn.outvars), costs):
+                return eqn
+            note = f"{copies} calls of {labels.size(program):.0f} equations: jitted by the user"
+            params = kept[structure] = {"jaxpr": program, "name": eqn.params["name"], "note": note}
+            notes.functions.append(note)
+        return JaxprEqn(outlined_p, eqn.invars, eqn.outvars, params, NO_EFFECTS, eqn.source)
+
+    for program in programs:
+        eqns = [renewed(eqn) if eqn.params else eqn for eqn in program.eqns]
+        changed = any([a is not b for a, b in zip(eqns, program.eqns)])
+        new[program] = result = _with_functions(program.replace(eqns=eqns) if changed else program, costs, labels, notes)
+        if result is not program:
+            labels.alike(result, program)
+    return new[jaxpr]
+
+
+def _with_programs(eqn: JaxprEqn, new: dict[Jaxpr, Jaxpr]) -> JaxprEqn:
+    """The equation with the new forms of the programs among its parameters."""
+    found = {name for name, sub in subprograms(eqn.params) if new[sub] is not sub}
+    if not found:
+        return eqn
+    renewed = lambda value: new[value] if type(value) is Jaxpr else tuple([new[v] if type(v) is Jaxpr else v for v in value])
+    return eqn.replace(params={name: renewed(value) if name in found else value for name, value in eqn.params.items()})
+
+
+def _with_functions(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> Jaxpr:
+    """One program, leaving those in it; then what was made functions, and so on."""
+    result, made = _outline(program, costs, labels, notes)
+    waiting = [(params, 1) for params in made]
+    while waiting:
+        params, depth = waiting.pop()
+        if depth < _DEEPEST:
+            params["jaxpr"], made = _outline(params["jaxpr"], costs, labels, notes)
+            waiting += [(inner, depth + 1) for inner in made]
+    return result
+
+
+def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> tuple[Jaxpr, list[dict]]:
+    """The program with calls, and the parameters of these calls, one dictionary for each function."""
+    if len(program.eqns) < 2 * costs.smallest:
+        return program, []
+    flat = _Flat(_shared_first(_spliced(program), labels), labels)
+    chosen = _chosen(flat, costs, notes)
+    return _rewritten(flat, chosen, notes) if chosen else (program, [])
+
+
+def _pays(copies: int, weight: float, edges: int, costs: Costs) -> bool:
+    return copies >= 2 and weight >= costs.smallest and _gain(copies, weight, edges, costs) >= costs.least
+
+
+def _gain(copies: int, weight: float, edges: int, costs: Costs) -> float:
+    """The equations that a function saves."""
+    return (copies - 1) * weight - copies * (costs.call + edges * costs.edge)
+
+
+# --- a program made ready -----------------------------------------------------------------------------------------------------
+
+_SPLICED = frozenset(["custom_jvp_call", "custom_vjp_call", "custom_vmap_call"])        # written as the equations in them
+
+
+def _spliced(program: Jaxpr) -> Jaxpr:
+    """The program with the equations of functions with custom derivatives in place of their calls."""
+    if not any([eqn.primitive.name in _SPLICED for eqn in program.eqns]):
+        return program
+    eqns: list[JaxprEqn] = []
+    outer: dict = {}                                             # variables -> what they are called now
+    stack = [(iter(program.eqns), outer, None)]                  # (equations to write, their variables' names, the call they stand for)
+    while stack:
+        remaining, names, caller = stack[-1]
+        eqn = next(remaining, None)
+        if eqn is None:
+            stack.pop()
+            if caller is not None:
+                results = [names.get(v, v) if type(v) is Var else v for v in caller.params["call"].outvars]
+                stack[-1][1].update(zip(caller.outvars, results))
+            continue
+        invars = [names.get(v, v) if type(v) is Var else v for v in eqn.invars]
+        if eqn.primitive.name in _SPLICED:
+            call = dce(eqn.params["call"])
+            stack.append((iter(call.eqns), dict(zip(call.invars, invars)), eqn))
+        else:
+            outvars = eqn.outvars
+            if len(stack) > 1:                                   # a program may be called again: each time with new variables
+                outvars = [Var(v.aval) for v in outvars]
+                names.update(zip(eqn.outvars, outvars))
+            eqns.append(eqn.replace(invars=invars, outvars=outvars))
+    return program.replace(eqns=eqns, outvars=[outer.get(v, v) if type(v) is Var else v for v in program.outvars])
+
+
+def _shared_first(program: Jaxpr, labels: Labels) -> Jaxpr:
+    """The program with what it computes several times from nothing but its inputs and constants (masks, tables) computed once, ahead.
+
+    Of other equations that occur twice one is left. Inside of functions they would no longer be seen to be the same.
+    """
+    names: dict[Var, Var] = {}
+    first: dict[tuple, int] = {}                                 # what is computed -> where first
+    again: set[int] = set()
+    kept: list[JaxprEqn | None] = []
+    for eqn in program.eqns:
+        invars = [names.get(v, v) if type(v) is Var else v for v in eqn.invars] if names else eqn.invars
+        if not is_fixed(eqn) and not any(subprograms(eqn.params)):
+            place = first.setdefault((labels.of(eqn), *[v for v in invars if type(v) is Var]), len(kept))
+            if place < len(kept):
+                again.add(place)
+                names.update(zip(eqn.outvars, kept[place].outvars))
+                continue
+        kept.append(eqn if invars == eqn.invars else eqn.replace(invars=invars))
+    if not again:
+        return program
+    ahead = set(program.invars) | set(program.constvars)
+    early, late = [], []
+    for place, eqn in enumerate(kept):
+        if place in again and all([v in ahead for v in eqn.invars if type(v) is Var]):
+            ahead.update(eqn.outvars)
+            early.append(eqn)
+        else:
+            late.append(eqn)
+    return program.replace(eqns=early + late, outvars=[names.get(v, v) if type(v) is Var else v for v in program.outvars])
+
+
+class _Flat:
+    """A program as the search sees it: each equation's label, and where what it reads comes from.
+
+    A slot is the number of a result, over all equations. base[i]: the first slot of equation i (one more entry for the end); owner: the
+    equation of a slot. refs[i]: the slots of its operands that are variables, -1 for an input of the program.
+    users[slot]: the equations that read it, ascending; the number of equations stands for the program's outputs.
+    """
+
+    def __init__(self, program: Jaxpr, labels: Labels):
+        self.program, self.eqns = program, program.eqns
+        self.labels = [labels.of(eqn) for eqn in self.eqns]
+        self.fixed = [label < 0 for label in self.labels]
+        self.slot: dict[Var, int] = {}
+        self.base, self.refs, self.owner, self.weights = [], [], [], [0]
+        slot = self.slot
+        for i, eqn in enumerate(self.eqns):
+            self.refs.append([slot.get(v, -1) for v in eqn.invars if type(v) is Var])
+            self.base.append(len(slot))
+            for v in eqn.outvars:
+                slot[v] = len(slot)
+                self.owner.append(i)
+            self.weights.append(self.weights[-1] + labels.weight(eqn))
+        self.base.append(len(slot))
+        self.users: list[list[int]] = [[] for _ in self.owner]
+        for i, refs in enumerate(self.refs):
+            for ref in refs:
+                if ref >= 0:
+                    self.users[ref].append(i)
+        for v in program.outvars:
+            if type(v) is Var and v in slot:
+                self.users[slot[v]].append(len(self.eqns))
+        self.places: dict[int, list[int]] = {}                   # label -> where it occurs
+        for i, label in enumerate(self.labels):
+            self.places.setdefault(label, []).append(i)
+
+    def weight(self, start: int, end: int) -> float:
+        return self.weights[end] - self.weights[start]
+
+    def edges(self, start: int, end: int) -> int:
+        """How many values a stretch takes and gives."""
+        low, high, users = self.base[start], self.base[end], self.users
+        taken = {v for eqn in self.eqns[start:end] for v in eqn.invars if type(v) is Var and self.slot.get(v, -1) < low}
+        return len(taken) + sum([bool(users[slot]) and users[slot][-1] >= end for slot in range(low, high)])
+
+    def same(self, start: int, size: int, other: int) -> bool:
+        """Does the stretch of this size that begins at `other` do the same as that at `start`?"""
+        if other + size > len(self.labels) or self.labels[start:start + size] != self.labels[other:other + size]:
+            return False
+        low, at = self.base[start], self.base[other]
+        for mine, its in zip(self.refs[start:start + size], self.refs[other:other + size]):
+            for a, b in zip(mine, its):
+                if (b - at != a - low) if a >= low else b >= at:
+                    return False
+        return True
+
+    def occurrences(self, start: int, size: int, claimed: bytearray, notes: Notes) -> list[int]:
+        """All places, not overlapping and not claimed, at which the stretch of this size at `start` occurs."""
+        labels = self.labels[start:start + size]
+        rarest = min(range(size), key=lambda k: len(self.places[labels[k]]))
+        found, free = [], 0
+        for place in self.places[labels[rarest]]:
+            begin = place - rarest
+            if begin >= free and claimed.find(1, begin, begin + size) < 0:
+                notes.steps += 1
+                if self.same(start, size, begin):
+                    found.append(begin)
+                    free = begin + size
+        return found
+
+
+# --- which stretches -----------------------------------------------------------------------------------------------------------
+
+class _Stretch(NamedTuple):
+    """A stretch of `size` equations and the places at which it occurs."""
+    size: int
+    sites: list[int]
+
+
+def _chosen(flat: _Flat, costs: Costs, notes: Notes) -> list[_Stretch]:
+    """Stretches that do not overlap, chosen greedily by what they save; in the order of the program."""
+    repeats, steps = grown(flat.labels, flat.refs, flat.base, flat.fixed)
+    notes.steps += steps
+    weight = lambda repeat: flat.weight(repeat.starts[0], repeat.starts[0] + repeat.size)
+    # Entries: (-gain, number of the repeat, its sites, how many had been chosen when they were found). None: it is an estimate.
+    heap = [(-_gain(len(repeat.starts), weight(repeat), 0, costs), i, None, 0) for i, repeat in enumerate(repeats)
+            if len(repeat.starts) > 1 and weight(repeat) >= costs.smallest]
+    heapq.heapify(heap)
+    claimed, chosen = bytearray(len(flat.eqns)), []
+    while heap and -heap[0][0] >= costs.least:
+        gain, i, sites, version = heapq.heappop(heap)
+        size, starts = repeats[i]
+        if sites is None or version < len(chosen):
+            starts = [s for s in starts if claimed.find(1, s, s + size) < 0]
+            if starts:
+                sites = _well_cut(flat, starts[0], size, claimed, notes)
+                middle = sites[len(sites) // 2]
+                gain = _gain(len(sites), flat.weight(middle, middle + size), flat.edges(middle, middle + size), costs)
+                if len(sites) > 1 and gain >= costs.least:
+                    heapq.heappush(heap, (-gain, i, sites, len(chosen)))
+                elif len(sites) > 1 and not chosen:
+                    notes.refused.append(f"{len(sites)} times {size} equations ({_name(flat, sites[0], size)[1]}): a function would not pay")
+            continue
+        for s in sites:
+            claimed[s:s + size] = b"\1" * size
+        chosen.append(_Stretch(size, sites))
+    return sorted(chosen, key=lambda stretch: stretch.sites)
+
+
+def _well_cut(flat: _Flat, start: int, size: int, claimed: bytearray, notes: Notes) -> list[int]:
+    """The sites of a stretch. In a run of copies the beginning is where the fewest bytes go from one copy to the next."""
+    sites = flat.occurrences(start, size, claimed, notes)
+    joints = [b for a, b in zip(sites, sites[1:]) if b == a + size]
+    if not joints:
+        return sites
+    joint = joints[len(joints) // 2]
+    crossing = _crossing(flat, joint, size)
+    notes.steps += size
+    tried = 0
+    for shift in sorted(crossing, key=lambda shift: (crossing[shift], abs(shift), shift)):
+        if crossing[shift] >= crossing[0] or tried == 6:
+            break
+        if claimed.find(1, joint + shift, joint + shift + size) < 0 and not any(flat.fixed[joint + shift:joint + shift + size]):
+            tried += 1
+            found = flat.occurrences(joint + shift, size, claimed, notes)
+            if len(found) >= max(2, len(sites) - (len(sites) > 3)):
+                return found
+    return sites
+
+
+def _crossing(flat: _Flat, joint: int, size: int) -> dict[int, int]:
+    """For each cut near the joint of two copies: the bytes that one copy would compute for the next."""
+    low, high = max(0, joint - 2 * size), min(len(flat.eqns), joint + 2 * size)
+    changes = [0] * (high - low + 1)
+    for i in range(low, high):
+        for slot, v in zip(range(flat.base[i], flat.base[i + 1]), flat.eqns[i].outvars):
+            last = max([u for u in flat.users[slot] if u < min(i + 2 * size, high)], default=i)
+            if last > i:                                     # crosses each cut in (i, last] that is at most a copy away
+                changes[i + 1 - low] += _bytes(v)
+                changes[min(last, i + size) + 1 - low] -= _bytes(v)
+    crossing, total = {}, 0
+    for i in range(low, high):
+        total += changes[i - low]
+        if abs(i - joint) < size and i + size <= len(flat.eqns):
+            crossing[i - joint] = total
+    return crossing
+
+
+def _bytes(v: Var) -> int:
+    aval = v.aval
+    return aval.size * aval.dtype.itemsize if type(aval) is ShapedArray else 0
+
+
+def _name(flat: _Flat, start: int, size: int) -> tuple[str, str]:
+    """A name for a stretch and where it comes from: the user's function to which most of it belongs."""
+    sources = [eqn.source for eqn in flat.eqns[start:start + size] if eqn.source is not None]
+    if not sources:
+        return "repeated", "no line of the user's"
+    (code, _), = Counter([captured[0] for captured in sources]).most_common(1)
+    lines = [source.decode(captured).line for captured in sources if captured[0] is code]
+    name = code.co_name if code.co_name.isidentifier() else "repeated"
+    return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{min(lines)}-{max(lines)}"
+
+
+# --- stretches as functions --------------------------------------------------------------------------------------------------------
+
+class _Function:
+    """A stretch as a function. inputs: for each value that it takes, the values that take its place at the sites -> its name inside."""
+
+    def __init__(self, flat: _Flat, stretch: _Stretch):
+        self.size, self.sites = stretch
+        self.inputs: dict[tuple, Var] = {}
+        first = self.sites[0]
+        self.low, self.high = flat.base[first], flat.base[first + self.size]
+        self.eqns = []
+        for k in range(self.size):
+            here = [flat.eqns[site + k] for site in self.sites]
+            invars = [self.taken(tuple([eqn.invars[j] for eqn in here])) if type(v) is Var and flat.slot.get(v, -1) < self.low else v
+                      for j, v in enumerate(here[0].invars)]
+            self.eqns.append(JaxprEqn(here[0].primitive, invars, here[0].outvars, here[0].params, NO_EFFECTS, here[0].source))
+
+    def taken(self, values: tuple) -> Var:
+        """The input whose place these values take at the sites."""
+        found = self.inputs.get(values)
+        if found is None:
+            found = self.inputs[values] = Var(values[0].aval)
+        return found
+
+    def results(self, flat: _Flat, k: int) -> list[Var]:
+        """What the k-th call computes: all results of its equations."""
+        return [v for eqn in flat.eqns[self.sites[k]:self.sites[k] + self.size] for v in eqn.outvars]
+
+
+# What is computed again rather than handed over: XLA fuses it into what reads it.
+_CHEAP = frozenset("""broadcast_in_dim reshape iota convert_element_type neg add add_any sub mul div max min select_n abs sign square
+    eq ne lt le gt ge and or not stop_gradient copy squeeze expand_dims integer_pow real imag conj""".split())
+# Operations whose operands XLA does not compute inside of them: these are in memory in any case.
+_WHOLE = frozenset("""dot_general conv_general_dilated gather scatter scatter-add sort scan while cond jit custom_call fft cumsum cumprod
+    cummax cummin cumlogsumexp dynamic_slice dynamic_update_slice reduce_window outlined checkpoint""".split())
+
+
+def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> None:
+    """Let the function compute for itself what it takes, where that saves bytes: broadcasts, and what follows from what it takes anyway."""
+    middle = len(function.sites) // 2
+    own: dict[tuple, tuple] = {}                              # values that it computes itself -> (equation of the first site, operands)
+    for values in list(function.inputs):
+        added, trial, waiting, saved, best = set(), [], [values], 0, (0, 0)
+        while waiting and len(trial) < 8:
+            wanted = waiting.pop()
+            found = _definition(flat, function, wanted, middle, range_of)
+            if found is not None:
+                eqn, operands = found
+                fresh = [o for o in dict.fromkeys(operands) if o not in function.inputs and o not in added and o not in own]
+                saved += _bytes(wanted[0]) - sum([_bytes(o[0]) for o in fresh])
+                added.update(fresh)
+                waiting += fresh
+                trial.append((wanted, eqn, operands))
+                best = max(best, (saved, -len(trial)))
+        if best[0] > 0:
+            for wanted, eqn, operands in trial[:-best[1]]:
+                own[wanted] = eqn, operands, function.taken(wanted)
+                for o in operands:
+                    if o not in own:
+                        function.taken(o)
+            for wanted in own:
+                function.inputs.pop(wanted, None)
+    ahead = []
+    names = {**function.inputs, **{wanted: name for wanted, (_, _, name) in own.items()}}
+    for wanted, (eqn, operands, name) in sorted(own.items(), key=lambda item: flat.slot[item[0][0]]):
+        given = iter(operands)
+        invars = [names[next(given)] if type(v) is Var else v for v in eqn.invars]
+        ahead.append(JaxprEqn(eqn.primitive, invars, [name], eqn.params, NO_EFFECTS, eqn.source))
+    function.eqns = ahead + function.eqns
+
+
+def _definition(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]):
+    """How these values are computed, if it is cheap and the same at all sites: (equation at the first, operands at all); else None."""
+    slots = [flat.slot.get(v, -1) for v in values]
+    if min(slots) < 0:
+        return None
+    places = [flat.owner[slot] for slot in slots]
+    eqn, label = flat.eqns[places[0]], flat.labels[places[0]]
+    if eqn.primitive.name not in _CHEAP or any([flat.labels[place] != label for place in places]):
+        return None
+    home, site = range_of[places[middle]], function.sites[middle]
+    for user in flat.users[slots[middle]]:                    # does anyone else need it in memory?
+        if not site <= user < site + function.size:
+            if user == len(flat.eqns) or range_of[user] != home or flat.eqns[user].primitive.name in _WHOLE:
+                return None
+    eqns = [flat.eqns[place] for place in places]
+    return eqn, [tuple([e.invars[j] for e in eqns]) for j, v in enumerate(eqn.invars) if type(v) is Var]
+
+
+def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr, list[dict]]:
+    """The program with calls in place of the chosen stretches, and the parameters of the calls, one dictionary for each function."""
+    range_of, starts = [-1] * len(flat.eqns), {}
+    functions = [_Function(flat, stretch) for stretch in chosen]
+    for function in functions:
+        for k, site in enumerate(function.sites):
+            range_of[site:site + function.size] = [site] * function.size
+            starts[site] = function, k
+    for function in functions:
+        _recompute(flat, function, range_of)
+    results = {function: [function.results(flat, k) for k in range(len(function.sites))] for function in functions}
+    outside = [v for i, eqn in enumerate(flat.eqns) if range_of[i] < 0 for v in eqn.invars if type(v) is Var]
+    outside += [v for v in flat.program.outvars if type(v) is Var]
+    bodies: dict[_Function, tuple[Jaxpr, list[int]]] = {}
+    while True:                                               # what a function need not take, another need not give
+        needed = set(outside)
+        for function in functions:
+            for values in function.inputs:
+                needed.update(values)
+        smaller = False
+        for function in functions:
+            given = [i for i, values in enumerate(zip(*results[function])) if not needed.isdisjoint(values)]
+            program = Jaxpr((), function.inputs.values(), function.eqns, [results[function][0][i] for i in given])
+            program, used = dce(program, [True] * len(given), keep_inputs=False)
+            if not all(used):
+                function.inputs = {values: v for (values, v), u in zip(function.inputs.items(), used) if u}
+                smaller = True
+            bodies[function] = program, given
+        if not smaller:
+            break
+    params: dict[_Function, dict] = {}
+    for function in functions:
+        name, place = _name(flat, function.sites[0], function.size)
+        note = f"{len(function.sites)} calls of {len(bodies[function][0].eqns)} equations: repeated in {place}"
+        notes.functions.append(note)
+        params[function] = {"jaxpr": bodies[function][0], "name": name, "note": note}
+    eqns: list[JaxprEqn] = []
+    for i, eqn in enumerate(flat.eqns):
+        if range_of[i] < 0:
+            eqns.append(eqn)
+        elif range_of[i] == i:
+            function, k = starts[i]
+            outvars = [results[function][k][j] for j in bodies[function][1]]
+            if outvars:
+                eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], outvars, params[function], NO_EFFECTS, eqn.source))
+    return flat.program.replace(eqns=eqns), list(params.values())
