@@ -17,6 +17,7 @@ from mini_jax.core import config
 from mini_jax.core.effects import host_effects
 from mini_jax.core.logs import TRACE_SECONDS
 from mini_jax.core.program import Jaxpr, Var, dce
+from mini_jax.core.refs import uses_refs, without_refs
 
 
 class Lowered:
@@ -49,6 +50,8 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     and there are as many replicas as those in it need.
     """
     start, trace_seconds = time.perf_counter(), jaxpr.memo.get(TRACE_SECONDS)
+    if uses_refs(jaxpr):
+        jaxpr = without_refs(jaxpr)
     in_types, out_types, needs = jaxpr.in_types, jaxpr.out_types, demand(jaxpr)
     in_cuts, out_cuts = [()] * len(in_types), [()] * len(out_types)
     if axes is None:

@@ -27,13 +27,16 @@ _tracebacks.install()
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "stages", "test_util", "typing")
+_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "stages", "test_util", "typing")
 
 
 def __getattr__(name: str):
     if name in _MODULES:
         import importlib
         return importlib.import_module(f"mini_jax.{name}")
+    if name in ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"):
+        from mini_jax import ref
+        return getattr(ref, name)
     raise AttributeError(f"module 'mini_jax' has no attribute {name!r}")
 
 

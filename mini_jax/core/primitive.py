@@ -63,7 +63,7 @@ class Primitive:
         return found
 
     def _types(self, types, params):
-        if not self.facts.get("refs"):
+        if "discharge" not in self.facts:
             for position, t in enumerate(types):
                 if type(t) is RefType:
                     raise ref_operand(self.name, str(t), position=position)

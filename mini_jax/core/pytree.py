@@ -392,7 +392,8 @@ def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Ite
     flatten_with_keys_func(x) -> ((key, child) pairs, metadata), for paths.
     Raises ValueError when the class is registered already.
     """
-    default_registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
+    for registry in (default_registry, xla.call_registry):
+        registry.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
 
 
 def register_pytree_with_keys(nodetype: type, flatten_with_keys: Callable[[Any], tuple[Iterable, Hashable]],
@@ -447,7 +448,8 @@ def register_dataclass(nodetype: _Class, data_fields: Sequence[str] | None = Non
             said = [f"{_names(missing)} of {nodetype.__name__} must be in data_fields, meta_fields or drop_fields"] if missing else []
             said += [f"{nodetype.__name__} has no field {_names(unknown)} that its constructor takes; drop_fields leaves fields out"] if unknown else []
             raise ValueError("register_dataclass: " + "; ".join(said))
-    default_registry.register_dataclass_node(nodetype, list(data_fields), list(meta_fields))
+    for registry in (default_registry, xla.call_registry):
+        registry.register_dataclass_node(nodetype, list(data_fields), list(meta_fields))
     return nodetype
 
 

@@ -106,7 +106,7 @@ def _uses(kind: str) -> frozenset:
     return frozenset([RefEffect(kind, 0)])
 
 
-_FACTS = {"family": "refs", "refs": True, "named_axes": True}
+_FACTS = {"family": "refs", "named_axes": True}
 new_ref_p = Primitive("new_ref", type_rule=ref_type, effects_rule=lambda types, params: NO_EFFECTS, memoize=False, facts=dict(_FACTS))
 get_p = Primitive("get", effects_rule=lambda types, params: _uses("read"), facts=dict(_FACTS))
 set_p = Primitive("set", multiple_results=True, effects_rule=lambda types, params: _uses("write"), facts=dict(_FACTS))
@@ -193,7 +193,7 @@ class DischargeTrace(StagingTrace):
 def uses_refs(jaxpr: Jaxpr) -> bool:
     """Are there refs anywhere in a program?"""
     return any([type(t) is RefType for t in jaxpr.in_types]) or any(
-        [eqn.primitive.facts.get("refs") or any([uses_refs(p) for _, p in subprograms(eqn.params)]) for eqn in jaxpr.eqns])
+        [eqn.primitive.facts.get("family") == "refs" or any([uses_refs(p) for _, p in subprograms(eqn.params)]) for eqn in jaxpr.eqns])
 
 
 @memoized
@@ -214,6 +214,12 @@ def discharged(jaxpr: Jaxpr) -> Discharged:
         trace.end()
     assert not consts, "a closed program has no constants"
     return Discharged(program, written)
+
+
+def without_refs(jaxpr: Jaxpr) -> Jaxpr:
+    """A program that takes no refs, without those that it makes."""
+    pure, count = discharged(jaxpr).jaxpr, len(jaxpr.constvars)
+    return pure.replace(constvars=pure.invars[:count], invars=pure.invars[count:])
 
 
 @memoized

@@ -45,7 +45,7 @@ _scalar_types = frozenset([bool, int, float, complex, np.bool_, np.float16, np.f
 
 class StagingTrace(Trace):
     """Records every operation as an equation. Foreign values become the program's constants, scalars its literals."""
-    __slots__ = ("eqns", "invars", "constvars", "consts", "_captured", "effects")
+    __slots__ = ("eqns", "invars", "constvars", "consts", "_captured", "effects", "superseded")
 
     def __init__(self, info: ProgramInfo | None = None, parent: Trace | None = None):
         super().__init__(parent, info)
@@ -55,6 +55,7 @@ class StagingTrace(Trace):
         self.consts: list[Any] = []
         self._captured: dict[int, Var] = {}
         self.effects: frozenset = NO_EFFECTS
+        self.superseded: list[JaxprEqn] = []         # additions that the refs' `ref[i] += v` has made part of itself
 
     def new_input(self, aval: AbstractValue) -> StagingTracer:
         var = Var(aval)
@@ -125,10 +126,32 @@ class StagingTrace(Trace):
         """The program recorded so far that returns `outputs`, and the values of its constants."""
         outvars = [self.atom(out) for out in outputs]
         effects = self.effects
+        if self.superseded:
+            self._drop_superseded(outvars)
+            effects = NO_EFFECTS.union(*[eqn.effects for eqn in self.eqns])
         if any([type(e) is RefEffect for e in effects]):         # what is done to refs made inside is nobody's business
             inputs = {*self.constvars, *self.invars}
             effects = frozenset([e for e in effects if type(e) is not RefEffect or e.ref in inputs])
         return Jaxpr(self.constvars, self.invars, self.eqns, outvars, effects, self.info), self.consts
+
+
+    def _drop_superseded(self, outvars: Sequence) -> None:
+        """Remove those additions that nothing else reads, and the reads that only they needed."""
+        reads: dict = {}
+        for atom in [*outvars, *[v for eqn in self.eqns for v in eqn.invars]]:
+            if type(atom) is Var:
+                reads[atom] = reads.get(atom, 0) + 1
+        made = {v: eqn for eqn in self.eqns for v in eqn.outvars}
+        dropped = set()
+        for eqn in self.superseded:
+            if not reads.get(eqn.outvars[0]):
+                dropped.add(id(eqn))
+                read = eqn.invars[0]
+                reads[read] -= 1
+                if not reads[read]:
+                    dropped.add(id(made[read]))
+        self.superseded.clear()
+        self.eqns = [eqn for eqn in self.eqns if id(eqn) not in dropped]
 
 
 def tracer_of(trace: StagingTrace, aval: AbstractValue, var: Var) -> StagingTracer:

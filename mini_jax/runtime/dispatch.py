@@ -1,6 +1,7 @@
 """Dispatch of eager operations: each primitive and each library function is a C++ dispatcher over its compiled programs."""
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
@@ -12,8 +13,10 @@ import numpy as np
 from lowering.grids import Cut
 from lowering.physical import is_extended, physical_type
 from lowering.program import Lowered, lower
-from mini_jax.core import config, dtypes, logs, staging, trace
+from mini_jax.core import config, dtypes, logs, source, staging, trace
+from mini_jax.core.errors import ref_operand
 from mini_jax.core.program import ProgramInfo
+from mini_jax.core.refs import RefLike
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import xla
@@ -192,7 +195,12 @@ def for_python(leaves: Sequence, devices: int = 1) -> bool:
 
 # --- eager primitives ------------------------------------------------------------------------------------------------------------
 
-_list_trees = {n: _flatten([0] * n)[1] for n in range(9)}
+@functools.lru_cache(maxsize=64)
+def list_tree(count: int):
+    """The structure of a list of so many arrays."""
+    return _flatten([0] * count)[1]
+
+
 _leaf_tree = _flatten(0)[1]
 
 
@@ -202,6 +210,13 @@ def _no_tracers(leaves: Sequence) -> None:
             raise leaked(leaf)
 
 
+def _check_arrays(name: str, leaves: Sequence) -> None:
+    """Raise TypeError for a ref among the arguments of an operation on arrays."""
+    for leaf in leaves:
+        if isinstance(leaf, RefLike):
+            raise ref_operand(name, str(typeof(leaf)), source.describe(leaf.created))
+
+
 def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
     """A primitive's implementation: compiled once for each combination of types and parameters."""
     programs: dict = {}
@@ -209,6 +224,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
 
     def miss(*args, **params):
         _no_tracers(args)
+        _check_arrays(name, args)
         types = tuple([typeof(arg) for arg in args])
         values = opened(args)
         device, committed = device_of(values)
@@ -224,7 +240,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
 
         executable = once(programs, (types, tuple(params.items()), device, committed, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
-        tree = (_list_trees.get(len(outputs)) or _flatten([0] * len(outputs))[1]) if many else _leaf_tree
+        tree = list_tree(len(outputs)) if many else _leaf_tree
         return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
 
     run = lambda *args, **params: miss(*args, **params)[0]            # what C++ calls under disable_jit
@@ -237,11 +253,12 @@ staging.capture_numpy = device_put
 
 # --- library functions ---------------------------------------------------------------------------------------------------------------
 
-def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ()) -> Callable:
+def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (), donated: Sequence[bool] = ()) -> Callable:
     """Decorator of library functions: called on values, one compiled program; called on tracers, or while operations are
-    being recorded, just its body. Arguments named in static_argnames (hashable) select the program."""
+    being recorded, just its body. Arguments named in static_argnames (hashable) select the program.
+    donated: for each of the others, by position, whether its buffer is given to the result."""
     if fun is None:
-        return lambda fun: library(fun, static_argnames=static_argnames)
+        return lambda fun: library(fun, static_argnames=static_argnames, donated=donated)
     code = fun.__code__
     positional = code.co_varnames[:code.co_argcount]
     static_argnums = tuple([positional.index(name) for name in static_argnames if name in positional])
@@ -259,6 +276,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ())
         for leaf in leaves:
             if isinstance(leaf, Tracer):
                 return fun(*args, **kwargs), None, False
+        _check_arrays(name, leaves)
         types = tuple([typeof(leaf) for leaf in leaves])
         values = opened(leaves)
         device, committed = device_of(values)
@@ -274,7 +292,8 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = ())
                 flat_out, out_tree = _flatten(out)
                 return flat_out
             jaxpr, consts = staging.stage(body, types, ProgramInfo("a library function", fun))
-            return load_program(lower(jaxpr, consts, name=name), device, committed=committed), out_tree
+            given = [given for given, arg in zip(donated, free) for _ in _flatten(arg)[0]] if donated else ()
+            return load_program(lower(jaxpr, consts, name=name, donated=given), device, committed=committed), out_tree
 
         executable, out_tree = once(programs, (tree, types, fixed, fixed_names, device, committed, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))

@@ -89,18 +89,20 @@ class Executable:
                 failure = function.failures.pop()
                 raise failure from failure.__cause__
 
-    def fastpath(self, out_tree, guarded: bool = False) -> xla.Fastpath | None:
+    def fastpath(self, out_tree, guarded: bool = False, leading: Sequence[ArrayImpl] = ()) -> xla.Fastpath | None:
         """What lets the C++ dispatcher run this without Python; None where Python has something to do at every call.
 
-        guarded: the caller does at every call what fragile replicas need."""
+        guarded: the caller does at every call what fragile replicas need. leading: the first arguments, which are always these."""
         if self.host_functions or nonfinite.watching() or self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
         if xla.FRAGILE_REPLICAS and len(self.devices) > 1 and not guarded:
             return None
         shardings = [value._sharding for value in self.const_args]
         shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]
+        count = len(leading)
+        always = [*self.const_args, *[value for value, kept in zip(leading, self.kept) if kept]]
         return xla.fastpath(self.loaded, out_tree, shardings, self.out_shardings, self.out_types,
-                            (self.committed,) * len(self.out_types), self.kept, self.const_args)
+                            (self.committed,) * len(self.out_types), self.kept[count:], always)
 
     def hlo_text(self) -> str:
         """The optimised HLO."""

@@ -12,6 +12,7 @@ from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
 from mini_jax.core.pytree import PyTreeDef
+from mini_jax.core.refs import discharge_call
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
@@ -23,6 +24,7 @@ from mini_jax.transforms import stages
 from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
 from mini_jax.transforms.cache_misses import Signature, explain
 from mini_jax.transforms.jvp import jvp_call
+from mini_jax.transforms.refs import check_aliases, run, run_call, takes_refs
 from mini_jax.transforms.linearize import linearize_call, transpose_call
 from mini_jax.transforms.vmap import batch_call
 
@@ -38,6 +40,8 @@ def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
+    if takes_refs(jaxpr):
+        return run_call(jaxpr, args, name)
     values = dispatch.opened(args)
     device, committed = dispatch.device_of(values)
     executable = once(jaxpr.memo, (run_program, device, committed, config.trace_key()),
@@ -60,6 +64,7 @@ def _lower_call(e, eqn, *operands):
 jit_p.impl = lambda *args, jaxpr, name, **_: run_program(jaxpr, args, name)
 jit_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 jit_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
+jit_p.facts["discharge"] = discharge_call(jit_p)
 jit_p.stage = _stage_call
 jit_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(jit_p, primals, tangents, jaxpr, params)
 jit_p.linearize = lambda primals, nonzero, *, jaxpr, **params: linearize_call(jit_p, primals, nonzero, jaxpr, params)
@@ -251,7 +256,13 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
             return fun(*args, **kwargs), None, False
         call = take_apart(fun, options, args, kwargs)
         traced = record(fun, options, call)
+        refs = takes_refs(traced.jaxpr)
+        if refs:
+            check_aliases(call_info("jit", fun, call), traced.consts, call.leaves)
         if state.trace is eval_trace or not _needs_trace(call.leaves, traced):
+            if refs:
+                return *run(traced.jaxpr, traced.consts, call.leaves, traced.out_tree, name=f"jit_{function_name(fun)}", donated=call.donated,
+                            device=options.device, keep_unused=options.keep_unused, options=options.compiler_options, dispatcher=jitted), False
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
             fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
@@ -263,7 +274,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         return traced.out_tree.unflatten(outs), None, False
 
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
-                            cache=fast_cache, key=options)
+                            cache=fast_cache, key=options, tree_registry=xla.call_registry)
     return dressed(jitted, fun, lambda args, kwargs: _traced(fun, options, take_apart(fun, options, args, kwargs)))
 
 
