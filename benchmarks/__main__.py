@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import calls, workloads  # noqa: F401  (they register what there is to measure)
+from benchmarks import calls, control_flow, operations, workloads  # noqa: F401  (they register what there is to measure)
 from benchmarks.environment import jax_python, measure
 from benchmarks.registry import BENCHMARKS
 
@@ -38,7 +38,8 @@ def compare(benchmark, pythons, rounds):
     versions = {answer["jaxlib"] for side in SIDES for answer in answers[side] if "jaxlib" in answer}
     if len(versions) > 1:
         raise SystemExit(f"The two sides run on different versions of jaxlib: {', '.join(sorted(versions))}")
-    return [row(benchmark, what, budget, answers) for what, budget in benchmark.measures.items()]
+    measures = benchmark.measures or {what: 1.0 for side in SIDES for answer in answers[side] for what in answer.get("values", {})}
+    return [row(benchmark, what, budget, answers) for what, budget in measures.items()]
 
 
 def row(benchmark, what, budget, answers):

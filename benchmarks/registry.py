@@ -13,7 +13,8 @@ from typing import Any, Callable
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
     name: str                          # the function's name: what one types to choose it
-    measures: dict[str, float | None]  # what is measured -> its budget (largest ratio of mini_jax to jax), None for none
+    measures: dict[str, float | None]  # what is measured -> its budget (largest ratio of mini_jax to jax), None for none.
+                                       # Empty: whatever run returns, each at most 1.0
     run: Callable[[Any], dict]         # framework -> what is measured -> value in seconds or, for memory, bytes
     quick: bool                        # belongs to the quick selection
     devices: int
@@ -47,6 +48,20 @@ def workload(what, *, first_step=None, step=1.0, memory=1.0, quick=False, device
             function.__name__, dict(zip(names, [first_step, step, memory])), run, quick, devices, full_only, awaits)
         return function
     return register
+
+
+def programs(function):
+    """Register a function that returns programs by name, each a function without arguments that runs it and waits. Measured are the
+    first call of each, which traces and compiles, and the fastest call after it; none is to take longer than with jax."""
+    def run(jax):
+        jax.block_until_ready(jax.jit(lambda x: x + 1)(0))                  # what the first compilation of a process takes
+        values = {}
+        for name, program in function(jax).items():
+            values[f"{name}: first call"] = elapsed(program)
+            values[f"{name}: call"] = min(timed(lambda: elapsed(program), total=0.3, at_most=300))
+        return values
+    BENCHMARKS[function.__name__] = Benchmark(function.__name__, {}, run, False, 1)
+    return function
 
 
 def per_call(f, wait=lambda result: None, block=0.002, total=0.4):
