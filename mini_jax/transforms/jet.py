@@ -174,8 +174,6 @@ def jet_flat(fun: Callable, series: Sequence[Sequence], order: int, info: Progra
 def _by_derivative(trace, primitive, args, params):
     """y₀ = f(x₀), y_k = ẏ_{k-1} / k with ẏ = jvp(x, ẋ)."""
     several = primitive.multiple_results
-    types = primitive.types(tuple([typeof(a) for a in args]), params)
-    types = types if several else [types]
 
     @functools.cache
     def values():
@@ -190,6 +188,12 @@ def _by_derivative(trace, primitive, args, params):
         with current_trace(trace):
             out = primitive.jvp(list(args), [a.derivative() if trace.owns(a) else Zero(typeof(a).tangent()) for a in args], **params)[1]
         return out if several else [out]
+
+    if callable(params.get("call")):                     # a function of the user's, whose results' types nobody knows before it has run
+        types = [typeof(y) for y in values()]
+    else:
+        types = primitive.types(tuple([typeof(a) for a in args]), params)
+        types = types if several else [types]
 
     def coefficient(i: int, k: int):
         return _over(trace.coefficient(tangents()[i], k - 1), k) if k else values()[i]
@@ -397,7 +401,7 @@ def _inlined(args, *, call, **_):
 
 
 _LINEAR = ("neg", "real", "imag", "complex", "conj", "convert_element_type", "reduce_precision", "select_n", "name", "broadcast_in_dim", "reshape",
-           "squeeze", "transpose", "reduce_sum", "cumsum", "reduce_window_sum", "concatenate", "dynamic_slice", "dynamic_update_slice", "gather", "pad",
+           "squeeze", "transpose", "reduce_sum", "cumsum", "reduce_window_sum", "concatenate", "dynamic_slice", "dynamic_update_slice", "pad",
            "rev", "scatter-add", "scatter-sub", "slice", "fft", "all_gather", "all_to_all", "ppermute", "psum_scatter")
 _PRODUCTS = ("mul", "dot_general", "conv_general_dilated")
 
