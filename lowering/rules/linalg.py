@@ -15,16 +15,18 @@ from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise
 from mini_jax.lax.iota import broadcasted_iota
-from mini_jax.lax.linalg.cholesky import cholesky_p
+from mini_jax.lax.linalg.cholesky import cholesky_p, cholesky_update_p
+from mini_jax.lax.linalg.condensed import hessenberg_p, tridiagonal_p
 from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import apply_factors, lu_p, lu_pivots_to_permutation, lu_pivots_to_permutation_p, lu_solve_p
 from mini_jax.lax.linalg.matrices import conjugate, identity, lower_triangle, upper_triangle, zeros
-from mini_jax.lax.linalg.qr import householder_product_p, qr_p
+from mini_jax.lax.linalg.qr import householder_product_p, ormqr_p, qr_p
 from mini_jax.lax.linalg.schur import schur_p
 from mini_jax.lax.linalg.svd import svd_p
 from mini_jax.lax.linalg.triangular import triangular_solve_p
+from mini_jax.lax.linalg.tridiagonal_solve import tridiagonal_solve_p
 from mini_jax.lax.selection import select
-from mini_jax.lax.shapes import broadcast_in_dim, reduce_sum
+from mini_jax.lax.shapes import broadcast_in_dim, reduce_sum, reshape
 from mini_jax.lax.slicing import dynamic_slice, dynamic_update_slice, pad, slice_in_dim
 from mini_jax.runtime import xla
 
@@ -45,10 +47,7 @@ def lapack(e, kernel: str, dtype, operands: Sequence[str], types: Sequence, outs
            **attributes) -> list[str]:
     """Call the kernel for `dtype`. types: of the operands, which are matrices, `(type, False)` where they are vectors or numbers; outs:
     likewise. aliases: (operand, result) that share memory. attributes: characters, or numbers with their types as text."""
-    if e.module.platform != "cpu":
-        raise NotImplementedError(f"a matrix decomposition by LAPACK's {kernel} is there on CPU only, not on {e.module.platform}: move "
-                                  "its operands there, e.g. with device_put(x, devices('cpu')[0])")
-    xla.register_lapack()
+    _only_on_cpu(e, kernel)
     types, outs = [[t if isinstance(t, tuple) else (t, True) for t in ts] for ts in (types, outs)]
     single = len(outs) == 1
     config = ", ".join([f"{k} = {v if len(v) > 1 else f'{ord(v)} : ui8'}" for k, v in sorted(attributes.items())])
@@ -60,6 +59,13 @@ def lapack(e, kernel: str, dtype, operands: Sequence[str], types: Sequence, outs
         f"operand_layouts = [{', '.join([_layout(*t) for t in types])}], output_operand_aliases = [{shared}], "
         f"result_layouts = [{', '.join([_layout(*t) for t in outs])}]}} : ({', '.join([t.mlir for t, _ in types])}) -> "
         f"{results if single else f'({results})'}", len(outs))
+
+
+def _only_on_cpu(e, kernel: str) -> None:
+    if e.module.platform != "cpu":
+        raise NotImplementedError(f"a matrix operation by LAPACK's {kernel} is there on CPU only, not on {e.module.platform}: move "
+                                  "its operands there, e.g. with device_put(x, devices('cpu')[0])")
+    xla.register_lapack()
 
 
 def numbers(aval, dtype=dtypes.int32):
@@ -119,6 +125,46 @@ def _cholesky(e, eqn, x):
         l, info = lapack(e, "potrf", t.dtype, [x], [t], [t, numbers(t)], [(0, 0)], uplo="L")
         [l] = valid(e, info, [l], [t], t.ndim - 2)
     return e.via(lambda l: [lower_triangle(l)], [t], [l])[0]
+
+
+@lowers(cholesky_update_p)
+def _cholesky_update(e, eqn, r, w):
+    """Rotation k makes w zero at k with row k of r, whose diagonal entry it makes √(rₖₖ² + wₖ²)."""
+    types = [array_type((), dtypes.int32), *eqn.in_types]
+    rank, n, dtype = types[1].ndim, types[1].shape[-1], types[1].dtype
+    if types[1].size == 0:
+        return r
+
+    def step(k, r, w):
+        still = [np.int32(0)] * (rank - 2)
+        row = reshape(dynamic_slice(r, (*still, k, np.int32(0)), (*types[1].shape[:-2], 1, n)), types[2].shape)
+        at = lambda x: dynamic_slice(x, (*still, k), (*types[2].shape[:-1], 1))
+        x, y = at(row), at(w)
+        size = _hypot(x, y)
+        flat = elementwise.eq(size, dtype.type(0))
+        size = select(flat, broadcast_in_dim(dtype.type(1), size.shape, ()), size)
+        whole = lambda v: broadcast_in_dim(reshape(v, types[2].shape[:-1]), types[2].shape, tuple(range(rank - 2)))
+        c, s = whole(select(flat, size, elementwise.div(x, size))), whole(elementwise.div(y, size))
+        turned = elementwise.add(elementwise.mul(c, row), elementwise.mul(s, w))
+        w = elementwise.sub(elementwise.mul(c, w), elementwise.mul(s, row))
+        r = dynamic_update_slice(r, reshape(turned, (*types[1].shape[:-2], 1, n)), (*still, k, np.int32(0)))
+        return [elementwise.add(k, np.int32(1)), r, w]
+
+    texts = [t.mlir for t in types]
+    [r] = e.via(lambda r: [upper_triangle(r)], types[1:2], [r])
+    condition = e.region(texts, lambda e, k, *_: [(compare(e, "LT", k, e.constant(n, types[0]), types[0]), types[0].update(dtype=dtypes.bool_).mlir)])
+    body = e.region(texts, lambda e, *values: list(zip(e.via(step, types, values), texts)))
+    r = e.emit_many(f'"stablehlo.while"({e.constant(0, types[0])}, {r}, {w}) ({condition}, {body}) : ({", ".join(texts)}) -> ({", ".join(texts)})', 3)[1]
+    return e.via(lambda r: [upper_triangle(r)], types[1:2], [r])[0]                         # below there is what rounding has left
+
+
+def _hypot(x, y):
+    """√(x² + y²), without overflow in between."""
+    x, y = elementwise.abs(x), elementwise.abs(y)
+    large, small = elementwise.max(x, y), elementwise.min(x, y)
+    safe = select(elementwise.eq(large, large.dtype.type(0)), broadcast_in_dim(large.dtype.type(1), large.shape, ()), large)
+    ratio = elementwise.div(small, safe)
+    return elementwise.mul(large, elementwise.sqrt(elementwise.add(elementwise.mul(ratio, ratio), large.dtype.type(1))))
 
 
 # --- LU ----------------------------------------------------------------------------------------------------------------------------------
@@ -209,6 +255,54 @@ def _householder_product(e, eqn, a, taus):
     if aval.size == 0 or tau.size == 0:
         return e.via(lambda: [identity(aval.shape, aval.dtype)], [], [])[0]
     return _product_of_reflections(e, a, taus, aval, (tau, False))
+
+
+@lowers(ormqr_p)
+def _ormqr(e, eqn, a, taus, c):
+    (ta, ttaus, tc), p = eqn.in_types, eqn.params
+    if empty(eqn.in_types):
+        return c
+    flags = {"left": str(p["left"]).lower(), "transpose": str(p["transpose"]).lower()}
+    kernel = "unmqr" if dtypes.is_complex(tc.dtype) else "ormqr"
+    return lapack(e, kernel, tc.dtype, [a, taus, c], [ta, (ttaus, False), tc], [tc], [(2, 0)], **flags)[0]
+
+
+# --- tridiagonal systems, condensed forms -------------------------------------------------------------------------------------------------
+
+@lowers(tridiagonal_solve_p)
+def _tridiagonal_solve(e, eqn, dl, d, du, b):
+    types = eqn.in_types
+    t, diagonal = types[3], (types[0], False)
+    if t.size == 0:
+        return b
+    if eqn.params["perturb_singular"]:
+        _only_on_cpu(e, "tridiagonal_solve_perturbed")
+        return e.emit(f'stablehlo.custom_call @tridiagonal_solve_perturbed_ffi({dl}, {d}, {du}, {b}) {{backend_config = "", mhlo.backend_config = {{}}, '
+                      f"operand_layouts = [{', '.join([_layout(*diagonal)] * 3 + [_layout(t, True)])}], result_layouts = [{_layout(t, True)}]}} : "
+                      f"({', '.join([u.mlir for u in types])}) -> {t.mlir}")
+    *_, x, info = lapack(e, "gtsv", t.dtype, [dl, d, du, b], [diagonal] * 3 + [t], [diagonal] * 3 + [t, numbers(t)], [(i, i) for i in range(4)])
+    return valid(e, info, [x], [t], t.ndim - 2)[0]
+
+
+@lowers(hessenberg_p)
+def _hessenberg(e, eqn, a):
+    t, taus = [out.aval for out in eqn.outvars]
+    n = t.shape[-1]
+    if t.size == 0 or n == 1:
+        return [a, e.constant(0, taus)]
+    h, tau, info = lapack(e, "gehrd", t.dtype, [a], [t], [t, (taus, False), numbers(t)], [(0, 0)], low="1 : i32", high=f"{n} : i32")
+    return valid(e, info, [h, tau], [t, taus], t.ndim - 2)
+
+
+@lowers(tridiagonal_p)
+def _tridiagonal(e, eqn, a):
+    t, *others = types = [out.aval for out in eqn.outvars]
+    if t.size == 0:
+        return [a, *[e.constant(0, out) for out in others]]
+    kernel = "hetrd" if dtypes.is_complex(t.dtype) else "sytrd"
+    *outs, info = lapack(e, kernel, t.dtype, [a], [t], [t, *[(out, False) for out in others], numbers(t)], [(0, 0)],
+                         uplo="L" if eqn.params["lower"] else "U")
+    return valid(e, info, outs, types, t.ndim - 2)
 
 
 # --- eigenvalues, singular values, Schur ---------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 import numpy as np
 import scipy.linalg
 
+import mini_jax.numpy as jnp
+from mini_jax.lax.linalg.condensed import hessenberg_p, tridiagonal_p
 from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import solve
 from mini_jax.lax.linalg.matrices import adjoint as adjoint_, product, rows_of
-from mini_jax.lax.linalg.qr import qr_p
+from mini_jax.lax.linalg.qr import householder_product_p, qr_p
 from mini_jax.lax.linalg.schur import schur_p
 from mini_jax.lax.linalg.svd import svd_p
 from mini_jax.lax.shapes import convert_element_type
@@ -138,6 +140,51 @@ def householder_product(a, taus):
     return found
 
 
+def reflections(a, taus):
+    """The product of all reflections, square."""
+    return householder_product(np.concatenate([a, np.zeros((*a.shape[:-1], a.shape[-2] - a.shape[-1]))], -1), taus)
+
+
+def ormqr(a, taus, c, *, left, transpose):
+    q = reflections(a, taus)
+    q = adjoint(q) if transpose else q
+    return q @ c if left else c @ q
+
+
+def hessenberg_call(x):
+    """q h qᴴ, which is x."""
+    h, taus = hessenberg_p.bind(x)
+    n = h.shape[-1]
+    inner = householder_product_p.bind(h[..., 1:, :-1], taus)
+    q = jnp.broadcast_to(jnp.eye(n, dtype=h.dtype), h.shape).at[..., 1:, 1:].set(inner)
+    return [product(product(q, jnp.triu(h, -1)), adjoint_(q))]
+
+
+def tridiagonal_call(lower):
+    """The sums of the diagonal and of the squares of the entries of the tridiagonal matrix: what is free of q."""
+    def call(x):
+        _, d, e, _ = tridiagonal_p.bind(x, lower=lower)
+        return [d.sum(-1), (d * d).sum(-1) + 2 * (e * e).sum(-1)]
+
+    def reference(x):
+        x = from_lower(x if lower else adjoint(x))
+        return [np.trace(x, axis1=-2, axis2=-1).real, (abs(x) ** 2).sum((-2, -1))]
+    return call, reference
+
+
+def tridiagonal_solve(dl, d, du, b, *, perturb_singular):
+    eye = lambda k: np.eye(d.shape[-1], k=k)
+    return np.linalg.solve(d[..., None] * eye(0) + dl[..., None] * eye(-1) + du[..., None] * eye(1), b)
+
+
+def cholesky_update(r, w):
+    r = np.triu(r)
+    return np.linalg.cholesky(r.swapaxes(-1, -2) @ r + w[..., :, None] * w[..., None, :]).swapaxes(-1, -2)
+
+
+REAL = frozenset([np.dtype(np.float32), np.dtype(np.float64)])
+
+
 def schur_call(x):
     t, z = schur_p.bind(x, compute_schur_vectors=True)
     return [product(product(z, t), adjoint_(z))]
@@ -173,5 +220,14 @@ SAMPLES = {
                 (3, 4, {"full_matrices": False, "compute_uv": True, "iterate": True}, 2),
                 (3, 4, {"full_matrices": True, "compute_uv": True, "iterate": False}, 0),
                 (3, 4, {"full_matrices": True, "compute_uv": False, "iterate": False}, 2))],
+    "ormqr": [Sample((uniform(shape=(2, 4, 3)), uniform(0.5, 1.5, shape=(2, 3)), uniform(shape=(2, 4, 5) if left else (2, 5, 4))),
+                     {"left": left, "transpose": transpose}, reference=ormqr, tolerance=64, differentiable=(2,), linear=((2,),))
+              for left, transpose in ((True, True), (False, False))],
+    "hessenberg": [Sample((spaced(),), call=hessenberg_call, reference=lambda x: [x], tolerance=64)],
+    "tridiagonal": [Sample((spaced(),), call=tridiagonal_call(lower)[0], reference=tridiagonal_call(lower)[1], tolerance=256) for lower in (True, False)],
+    "tridiagonal_solve": [Sample((uniform(shape=(2, 4)), uniform(3, 5, shape=(2, 4)), uniform(shape=(2, 4)), uniform(shape=(2, 4, 3))),
+                                 {"perturb_singular": flag}, reference=tridiagonal_solve, tolerance=16, linear=((3,),), dtypes=REAL if flag else None)
+                          for flag in (False, True)],
+    "cholesky_update": [Sample((matrices(), uniform(shape=(2, 3))), reference=cholesky_update, tolerance=32, linear=())],
     "schur": [Sample((spaced(),), call=schur_call, reference=lambda x: [x], tolerance=128)],
 }

@@ -2,21 +2,22 @@
 from __future__ import annotations
 
 from mini_jax.core import dtypes
-from mini_jax.core.linear import Zero, zero_like
+from mini_jax.core.linear import Accumulator, Zero, zero_like
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax.elementwise import complex as complex_, imag
 from mini_jax.lax.linalg.matrices import (
-    LAPACK, adjoint, check_matrix, diagonal, leading_batch, lower_triangle, permuted_rows, product, transposed, with_diagonal, zeros)
+    LAPACK, adjoint, check_matrix, conjugate, diagonal, leading_batch, lower_triangle, permuted_rows, product, transposed, with_diagonal, zeros)
 from mini_jax.lax.linalg.triangular import triangular_solve
 from mini_jax.lax.shapes import broadcast_in_dim
 from mini_jax.lax.slicing import concatenate, slice_in_dim
 
-__all__ = ["qr", "qr_p", "householder_product", "householder_product_p"]
+__all__ = ["qr", "qr_p", "householder_product", "householder_product_p", "ormqr", "ormqr_p"]
 
 qr_p = Primitive("qr", multiple_results=True, facts={"family": "linalg", "dtypes": LAPACK})
 householder_product_p = Primitive("householder_product", facts={"family": "linalg", "dtypes": LAPACK, "differentiable": False})
+ormqr_p = Primitive("ormqr", facts={"family": "linalg", "dtypes": LAPACK})
 
 
 def qr(x, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None):
@@ -90,3 +91,42 @@ def _householder_type(a, taus):
 
 
 householder_product_p.type_rule, householder_product_p.batch = _householder_type, leading_batch(householder_product_p)
+
+
+def ormqr(a, taus, c, *, left: bool = True, transpose: bool = False):
+    """q c, or without `left` c q; with `transpose` qᴴ in q's place: q = h₁ h₂ ⋯ h_k, of which a and taus hold the reflections.
+
+    a: (..., r, k), taus: (..., k), as `householder_product` takes them, and as LAPACK's QR decomposition leaves them. c: (..., r, m), or
+    (..., m, r) without `left`. q itself, (..., r, r), is never written. Returns an array of c's shape. Differentiable in c. Raises TypeError
+    for dtypes that differ or are not float32, float64, complex64 or complex128, ValueError for shapes that don't fit. (LAPACK: ormqr, unmqr)
+    """
+    return ormqr_p.bind(a, taus, c, left=bool(left), transpose=bool(transpose))
+
+
+def _ormqr_type(a, taus, c, *, left, transpose):
+    check_matrix("ormqr", a)
+    where, (r, k) = f"lax.linalg.ormqr({a}, {taus}, {c})", a.shape[-2:]
+    if not a.dtype == taus.dtype == c.dtype:
+        raise TypeError(f"{where}: the operands must have one dtype")
+    if taus.shape != (*a.shape[:-2], k) or k > r:
+        raise ValueError(f"{where}: a must be (..., r, k) with k ≤ r, and taus (..., k)")
+    if c.ndim != a.ndim or c.shape[:-2] != a.shape[:-2] or c.shape[-2 if left else -1] != r:
+        raise ValueError(f"{where}: c must be {'(..., r, m)' if left else '(..., m, r)'} for a of shape (..., r, k), with equal leading dimensions")
+    return array_type(c.shape, c.dtype)
+
+
+def _ormqr_jvp(primals, tangents, **params):
+    a, taus, _ = primals
+    if not type(tangents[0]) is type(tangents[1]) is Zero:
+        raise NotImplementedError("lax.linalg.ormqr has a derivative in c alone, not in the reflections; multiply with the q of lax.linalg.qr instead")
+    y = ormqr_p.bind(*primals, **params)
+    return y, zero_like(y) if type(tangents[2]) is Zero else ormqr_p.bind(a, taus, tangents[2], **params)
+
+
+def _ormqr_transpose(ct, a, taus, c, *, left, transpose):
+    """qᵀ is the conjugate of qᴴ."""
+    if isinstance(c, Accumulator) and c.wanted:
+        c.add(conjugate(ormqr_p.bind(a, taus, conjugate(ct), left=left, transpose=not transpose)))
+
+
+ormqr_p.type_rule, ormqr_p.jvp, ormqr_p.transpose, ormqr_p.batch = _ormqr_type, _ormqr_jvp, _ormqr_transpose, leading_batch(ormqr_p)
