@@ -69,7 +69,7 @@ class _Prefixes(NamedTuple):
         return turned(_prefixes(combine, turned(values), self.axes)), tree
 
 
-_SHORT = 1024
+_SHORT = 256
 
 
 def _prefixes(combine: Callable, values: list, axes: Sequence[int]) -> list:
@@ -94,18 +94,13 @@ def _prefixes(combine: Callable, values: list, axes: Sequence[int]) -> list:
 
 def _one_by_one(combine: Callable, values: list, axes: Sequence[int]) -> list:
     """The prefixes, each from the one before it."""
-    def step(before, element):
-        after = combine(before, element)
-        return after, after
-
-    def rows(v, axis: int, start: int, stop: int):
-        """Elements start … stop - 1 of v as rows, each of size 1 along the axis."""
-        return shapes.expand_dims(shapes.moveaxis(slicing.slice_in_dim(v, start, stop, 1, axis), axis, 0), (axis + 1,))
+    def step(before, rows):
+        after = combine(before, [shapes.expand_dims(row, (a,)) for row, a in zip(rows, axes)])
+        return after, [shapes.squeeze(v, (a,)) for v, a in zip(after, axes)]
     size = typeof(values[0]).shape[axes[0]]
-    first = [slicing.slice_in_dim(v, 0, 1, 1, a) for v, a in zip(values, axes)]
-    rest = scan(step, first, [rows(v, a, 1, size) for v, a in zip(values, axes)])[1]
-    back = [shapes.moveaxis(shapes.squeeze(r, (a + 1,)), 0, a) for r, a in zip(rest, axes)]
-    return [slicing.concatenate(pair, a) for *pair, a in zip(first, back, axes)]
+    first, rest = [[slicing.slice_in_dim(v, start, stop, 1, a) for v, a in zip(values, axes)] for start, stop in ((0, 1), (1, size))]
+    rest = scan(step, first, [shapes.moveaxis(v, a, 0) for v, a in zip(rest, axes)])[1]
+    return [slicing.concatenate([one, shapes.moveaxis(rows, 0, a)], a) for one, rows, a in zip(first, rest, axes)]
 
 
 def _interleaved(even, odd, axis: int):
