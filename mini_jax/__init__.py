@@ -15,7 +15,7 @@ from mini_jax.transforms.autodiff import (                                      
     grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp)
 from mini_jax.transforms.callbacks import pure_callback                                                       # noqa: F401
 from mini_jax.transforms.checkpoint import checkpoint, checkpoint_policies, remat                                # noqa: F401
-from mini_jax.transforms.custom_derivatives import closure_convert, custom_jvp, custom_vjp                       # noqa: F401
+from mini_jax.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp      # noqa: F401
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
 from mini_jax.transforms.pmap import pmap                                                                        # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
@@ -27,7 +27,7 @@ _tracebacks.install()
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "stages", "test_util", "typing")
+_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "scipy", "stages", "test_util", "typing")
 
 
 def __getattr__(name: str):

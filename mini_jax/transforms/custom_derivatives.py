@@ -17,12 +17,13 @@ from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
-from mini_jax.core.pytree import tree_leaves
+from mini_jax.core.pytree import Partial, tree_leaves, tree_map
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.trace import typeof
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.transforms.arguments import signature_of
+from mini_jax.transforms.remat_opt import forward_call
 from mini_jax.transforms.vmap import batch_flat, move_batch
 
 _flatten = xla.registry.flatten
@@ -40,7 +41,7 @@ def run_call(call, args: Sequence) -> list:
     return eval_jaxpr(call, (), *args) if type(call) is Jaxpr else list(call(*args))
 
 
-def _recorded(call, args: Sequence, types: Sequence) -> tuple[Jaxpr, list]:
+def recorded_call(call, args: Sequence, types: Sequence) -> tuple[Jaxpr, list]:
     """A call as a program, with the values of its constants, which become leading arguments."""
     if type(call) is Jaxpr:
         return call, []
@@ -112,7 +113,7 @@ def _collect_zeros(run, axis, args, dims):
 
 def _jvp_call_stage(trace, args, params):
     types = [trace.atom(a).aval for a in args]
-    jaxpr, consts = _recorded(params["call"], args, types)
+    jaxpr, consts = recorded_call(params["call"], args, types)
     return trace.record(custom_jvp_call_p, (*consts, *args), {"call": jaxpr, "jvp": _skip(len(consts), params["jvp"], 2)})
 
 
@@ -343,7 +344,7 @@ def _to_input(ct, have, dim, axis, type_):
 
 def _vjp_call_stage(trace, args, params):
     types = [trace.atom(a).aval for a in args]
-    jaxpr, consts = _recorded(params["call"], args, types)
+    jaxpr, consts = recorded_call(params["call"], args, types)
     fwd, bwd, count = params["fwd"], params["bwd"], len(consts)
     if count:
         const_types = [typeof(c).tangent() for c in consts]
@@ -383,11 +384,17 @@ class custom_vjp(_Custom):
     def __init__(self, fun, nondiff_argnums=(), nondiff_argnames=()):
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
         self.fwd = self.bwd = None
-        self.symbolic_zeros = False
+        self.symbolic_zeros = self.optimize_remat = False
 
     def defvjp(self, fwd: Callable, bwd: Callable, symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
-        """Set the rules. symbolic_zeros: fwd gets CustomVJPPrimal objects and bwd zero cotangents as objects with shape and dtype."""
-        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+        """Set the rules. symbolic_zeros: fwd gets CustomVJPPrimal objects and bwd zero cotangents as objects with shape and dtype.
+
+        optimize_remat: where the residuals are dropped, as in the forward pass of `checkpoint`, the function runs instead of fwd. Useful where
+        fwd is one opaque operation (a kernel, a callback), of which nothing could be left out. It does not go with symbolic_zeros.
+        """
+        if symbolic_zeros and optimize_remat:
+            raise NotImplementedError("custom_vjp: optimize_remat does not go with symbolic_zeros")
+        self.fwd, self.bwd, self.symbolic_zeros, self.optimize_remat = fwd, bwd, symbolic_zeros, optimize_remat
 
     def __call__(self, *args, **kwargs):
         if self.fwd is None:
@@ -415,6 +422,17 @@ class custom_vjp(_Custom):
             residuals, residual_tree = _flatten(result[1])
             return outs, residuals, residual_tree
 
+        def optimized_fwd(nonzero, *flat):
+            count = 0
+
+            def forward(*flat):
+                nonlocal count
+                outs, residuals, _ = fwd(nonzero, *flat)
+                count = len(outs)
+                return [*outs, *residuals]
+            outs = forward_call(forward, call, flat, ProgramInfo("custom_vjp", self.fun))
+            return outs[:count], outs[count:], residual_tree
+
         def bwd(*flat):
             residuals, cts = flat[:residual_tree.num_leaves], flat[residual_tree.num_leaves:]
             if not self.symbolic_zeros:
@@ -422,7 +440,7 @@ class custom_vjp(_Custom):
             result = self.bwd(*nondiff, residual_tree.unflatten(residuals), out_tree.unflatten(cts))
             return _checked_cotangents(result, tree, leaves_types, name)
         leaves_types = [typeof(leaf) for leaf in leaves]
-        outs = custom_vjp_call_p.bind(*leaves, call=call, fwd=fwd, bwd=bwd, name=name)
+        outs = custom_vjp_call_p.bind(*leaves, call=call, fwd=optimized_fwd if self.optimize_remat else fwd, bwd=bwd, name=name)
         return out_tree.unflatten(outs)
 
 
@@ -477,3 +495,52 @@ def closure_convert(fun: Callable, *example_args):
             values[i] = value
         return out_tree.unflatten(eval_jaxpr(jaxpr, values, *_flatten(given)[0]))
     return converted, [consts[i] for i in moved]
+
+
+# --- what helps to write rules ---------------------------------------------------------------------------------------------------------
+
+def custom_gradient(fun: Callable) -> custom_vjp:
+    """A function given together with its backward rule: fun(*args) -> (value, rule), rule(cotangent of the value) -> tuple of cotangents.
+
+    One cotangent for each argument; the rule of a function of one argument may return it by itself. What the rule reads of the computation of
+    the value is saved for it. In forward mode, as for custom_vjp, there is no derivative.
+    """
+    def pair(*args):
+        result = fun(*args)
+        if not isinstance(result, (tuple, list)) or len(result) != 2 or not callable(result[1]):
+            raise TypeError(f"custom_gradient: {function_name(fun)} must return a pair (value, function of its cotangent), got {result!r:.200}")
+        return result
+
+    def value(*args):
+        return pair(*args)[0]
+
+    def forward(*args):
+        out, rule = pair(*args)
+        leaves, tree = _flatten(out)
+        rule_tree = None
+
+        def flat(*cts):
+            nonlocal rule_tree
+            outs, rule_tree = _flatten(rule(tree.unflatten(cts)))
+            return outs
+        jaxpr, consts = stage(flat, [typeof(leaf).tangent() for leaf in leaves], ProgramInfo("custom_gradient", rule))
+        return out, Partial(lambda consts, ct: rule_tree.unflatten(eval_jaxpr(jaxpr, consts, *_flatten(ct)[0])), consts)
+
+    def backward(rule, ct):
+        cts = rule(ct)
+        return cts if isinstance(cts, (tuple, list)) else (cts,)
+    value.__signature__ = signature_of(fun)
+    wrapped = custom_vjp(functools.wraps(fun)(value))
+    wrapped.defvjp(forward, backward)
+    return wrapped
+
+
+def zero_from_primal(val, symbolic_zeros: bool = False):
+    """The zero tangent of a value: zeros of its shape (of dtype float0 for integers), or, with symbolic_zeros, an object with shape and dtype."""
+    tangent = typeof(val).tangent()
+    return Zero(tangent) if symbolic_zeros else zeros(tangent)
+
+
+def custom_vjp_primal_tree_values(tree):
+    """The values in a pytree of what forward rules receive with symbolic_zeros."""
+    return tree_map(lambda x: x.value, tree, is_leaf=lambda x: type(x) is CustomVJPPrimal)
