@@ -393,7 +393,8 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
             return [instantiate(t) for t in outs_dot[:count]], outs[:count], outs[count:]
         columns, outs, aux = vmap(push, out_axes=(-1, None, None))(*_standard_basis(leaves))
         for out in outs:
-            _check_output(typeof(out), info, holomorphic)
+            if holomorphic or not dtypes.is_complex(typeof(out).dtype):          # columns of complex numbers are what they are; rows are not
+                _check_output(typeof(out), info, holomorphic)
         jacobian = result["tree"].unflatten([_argument_tree(tree, argnums, _split_rows(column, leaves, typeof(column).ndim - 1)) for column in columns])
         return (jacobian, result["aux_tree"].unflatten(aux)) if has_aux else jacobian
     return jacfun

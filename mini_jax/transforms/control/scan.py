@@ -48,6 +48,7 @@ def scan(f: Callable, init, xs=None, length: int | None = None, reverse: bool = 
     xs: a pytree of arrays of one leading size, or None. length: the number of steps, needed where xs has no arrays.
     reverse: from the last step to the first; ys[i] still belongs to xs[i].
     unroll: how many steps are written out in one turn of the loop; True: all of them.
+    _split_transpose: accepted, and changes nothing: what the backward pass can compute outside of its loop, it does (docs/control_flow.md).
     Returns (carry, ys), ys with the leading axis added. All transformations go through it, in both modes of differentiation.
     Raises TypeError where the body doesn't return such a pair or its carry changes type, ValueError where leading sizes disagree.
     """
