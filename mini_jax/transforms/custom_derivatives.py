@@ -12,14 +12,15 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from lowering.emit import lowers
-from mini_jax.core import dtypes
+from mini_jax.core import dtypes, errors
 from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import Partial, tree_leaves, tree_map
 from mini_jax.core.staging import eval_jaxpr, stage
-from mini_jax.core.trace import typeof
+from mini_jax.core.state import state
+from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.transforms.arguments import signature_of
@@ -228,6 +229,8 @@ class custom_jvp(_Custom):
             primals, tangents = flat[:len(leaves)], flat[len(leaves):]
             if not self.symbolic_zeros:
                 tangents = [zeros(t.aval) if type(t) is Zero else t for t in tangents]
+            for argument in nondiff:
+                _check_captured(argument, name)
             result = self.jvp(*nondiff, tuple(tree.unflatten(primals)), tuple(tree.unflatten(tangents)))
             if not isinstance(result, (tuple, list)) or len(result) != 2:
                 raise TypeError(f"the jvp rule of {name} must return a pair (value, tangent), got {result!r:.200}")
@@ -240,6 +243,26 @@ class custom_jvp(_Custom):
             return [*outs, *[_checked_tangent(t, out, name) for out, t in zip(outs, outs_dot)]]
         outs = custom_jvp_call_p.bind(*leaves, call=call, jvp=jvp)
         return out_tree.unflatten(outs)
+
+
+def _check_captured(argument, name: str) -> None:
+    """UnexpectedTracerError for a function, given as an argument that is not differentiated, that captures a value of a trace further in."""
+    for cell, variable in zip(getattr(argument, "__closure__", None) or (), getattr(getattr(argument, "__code__", None), "co_freevars", ())):
+        try:
+            value = cell.cell_contents
+        except ValueError:                               # not assigned yet
+            continue
+        if isinstance(value, Tracer) and value._trace.alive and not any([t is value._trace for t in _around(state.trace)]):
+            raise errors.UnexpectedTracerError(
+                f"{function_name(argument)}, an argument of the custom_jvp function {name} that is not differentiated (nondiff_argnums), captures the variable "
+                f"{variable!r}, a value of type {value.aval} that is being differentiated, of which the rule of {name} knows nothing. Make it an argument "
+                f"of {name}: g, values = jax.closure_convert({function_name(argument)}, *example_args) gives the captured values as explicit arguments.")
+
+
+def _around(trace):
+    while trace is not None:
+        yield trace
+        trace = trace.parent
 
 
 def _checked_tangent(tangent, primal, name: str):
