@@ -178,3 +178,12 @@ def _rng_bit_generator(e, eqn, key):
         pairs = new_key.update(shape=(2, 2))
         state = e.reshape(e.emit(f"stablehlo.bitcast_convert {state} : ({wide.mlir}) -> {pairs.mlir}"), pairs, (4,))
     return [state, out]
+
+
+@lowers(prng.rng_uniform_p)
+def _rng_uniform(e, eqn, a, b):
+    """Never shared: each has numbers of its own."""
+    [bound, _], out = eqn.in_types, eqn.outvars[0].aval
+    shape = e.index_constant(out.shape) if out.shape else e.emit("stablehlo.constant dense<> : tensor<0xi64>")
+    return e.emit_many(f"stablehlo.rng {a}, {b}, {shape}, distribution = UNIFORM : ({bound.mlir}, {bound.mlir}, tensor<{out.ndim}xi64>) -> {out.mlir}",
+                       1, pure=False)[0]

@@ -7,16 +7,20 @@ from mini_jax.lax.cumulative import *         # noqa: F401,F403
 from mini_jax.lax.dot import *                # noqa: F401,F403
 from mini_jax.lax.elementwise import *        # noqa: F401,F403
 from mini_jax.lax.fft import *                # noqa: F401,F403
+from mini_jax.lax.fitting import *            # noqa: F401,F403
 from mini_jax.lax.gather import *             # noqa: F401,F403
 from mini_jax.lax.identities import *         # noqa: F401,F403
 from mini_jax.lax.iota import *               # noqa: F401,F403
 from mini_jax.lax.prng import *               # noqa: F401,F403
+from mini_jax.lax.ragged import *             # noqa: F401,F403
 from mini_jax.lax.reductions import *         # noqa: F401,F403
+from mini_jax.lax.scaled_dot import *         # noqa: F401,F403
 from mini_jax.lax.selection import *          # noqa: F401,F403
 from mini_jax.lax.shapes import *             # noqa: F401,F403
 from mini_jax.lax.slicing import *            # noqa: F401,F403
 from mini_jax.lax.sorting import *            # noqa: F401,F403
 from mini_jax.lax.special import *            # noqa: F401,F403
+from mini_jax.lax.window_shapes import *      # noqa: F401,F403
 from mini_jax.lax.windows import *            # noqa: F401,F403
 from mini_jax.lax import linalg               # noqa: F401
 
@@ -26,6 +30,7 @@ _ABOVE = {name: module for module, names in {
     "control.loops": ("while_loop", "fori_loop", "while_p"),
     "control.branches": ("cond", "switch", "cond_p"),
     "control.map": ("map",),
+    "control.platforms": ("platform_dependent", "composite", "platform_index_p"),
     "control.associative_scan": ("associative_scan",),
     "control.solves": ("custom_root", "custom_linear_solve", "custom_linear_solve_p"),
 }.items() for name in names}

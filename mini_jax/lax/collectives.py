@@ -26,7 +26,7 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes, slicing
 from mini_jax.lax.iota import iota
 
-__all__ = ["psum", "pmean", "pmax", "pmin", "all_gather", "all_to_all", "ppermute", "pshuffle", "psum_scatter", "pbroadcast", "pcast",
+__all__ = ["psum", "pmean", "pmax", "pmin", "all_gather", "all_to_all", "pswapaxes", "ppermute", "pshuffle", "psum_scatter", "pbroadcast", "pcast",
            "pvary", "axis_index", "axis_size", "psum_p", "pmax_p", "pmin_p", "all_gather_p", "all_to_all_p", "ppermute_p",
            "psum_scatter_p", "axis_index_p"]
 
@@ -413,6 +413,13 @@ def psum_scatter(x, axis_name, *, scatter_dimension: int = 0, axis_index_groups:
         out = psum_scatter_p.bind(leaf, axes=names, sizes=sizes, dimension=d, groups=groups)
         return out if tiled else shapes.squeeze(out, (d,))
     return tree_map(scatter, x)
+
+
+def pswapaxes(x, axis_name, axis: int, *, axis_index_groups: Groups = None):
+    """x with its dimension `axis`, of the size of the named axis, in the place of the named axis, and the other way round: entry r of one's
+    own x goes to r, and comes back from there. x.shape stays as it is. Raises as `all_to_all` does.
+    """
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
 def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_groups: Groups = None, tiled: bool = False):

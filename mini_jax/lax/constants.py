@@ -1,4 +1,4 @@
-"""Arrays of one value: full, full_like."""
+"""Arrays of one value: full, full_like, empty."""
 from __future__ import annotations
 
 import numpy as np
@@ -8,7 +8,7 @@ from mini_jax.core.trace import typeof
 from mini_jax.lax.functions import python_scalars
 from mini_jax.lax.shapes import broadcast_in_dim, canonical_shape, convert_element_type
 
-__all__ = ["full", "full_like"]
+__all__ = ["full", "full_like", "empty"]
 
 
 def full(shape, fill_value, dtype=None):
@@ -31,6 +31,11 @@ def full_like(x, fill_value, dtype=None, shape=None):
     weak = dtype is None and getattr(like, "weak_type", False)
     return _filled(like.shape if shape is None else shape, fill_value,
                    dtypes.requested(like.dtype if dtype is None else dtype, "full_like"), weak)
+
+
+def empty(shape, dtype):
+    """An array of `shape` and dtype whose entries nobody should rely on; here they are zero."""
+    return full(shape, 0, dtype)
 
 
 def _filled(shape, value, dtype, weak: bool):

@@ -11,9 +11,10 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import rows, shapes
+from mini_jax.lax.functions import of_one_dtype
 
 __all__ = ["threefry2x32_p", "random_bits_p", "random_split_p", "random_fold_in_p", "random_wrap_p", "random_unwrap_p",
-           "rng_bit_generator_p", "rng_bit_generator", "RandomAlgorithm"]
+           "rng_bit_generator_p", "rng_bit_generator", "rng_uniform_p", "rng_uniform", "RandomAlgorithm"]
 
 _FACTS = {"family": "prng", "dtypes": frozenset([dtypes.uint32])}
 
@@ -24,6 +25,8 @@ random_fold_in_p = Primitive("random_fold_in", facts=_FACTS)
 random_wrap_p = Primitive("random_wrap", facts=_FACTS)
 random_unwrap_p = Primitive("random_unwrap", facts=_FACTS)
 rng_bit_generator_p = Primitive("rng_bit_generator", multiple_results=True, facts=_FACTS)
+rng_uniform_p = Primitive("rng_uniform", facts={"family": "prng", "differentiable": False, "dtypes": frozenset(
+    [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64, dtypes.int32, dtypes.uint32, dtypes.int64, dtypes.uint64])})
 
 
 # --- applying them ---------------------------------------------------------------------------------------------------------
@@ -81,6 +84,15 @@ def rng_bit_generator(key, shape, dtype=dtypes.uint32, algorithm=RandomAlgorithm
                                           algorithm=RandomAlgorithm(algorithm)))
 
 
+def rng_uniform(a, b, shape):
+    """Numbers in [a, b), of `shape` and of the dtype of the scalars a and b, from a state that XLA keeps: other ones each time.
+
+    Its use is discouraged: nothing can be repeated. mini_jax.random makes numbers from keys. Raises ValueError for bounds that are no scalars of
+    one dtype. (StableHLO: rng)
+    """
+    return rng_uniform_p.bind(*of_one_dtype(a, b), shape=shapes.canonical_shape(shape))
+
+
 # --- types -------------------------------------------------------------------------------------------------------------------
 
 def _threefry_type(*types):
@@ -134,6 +146,14 @@ def _generator_type(key, *, shape, dtype, algorithm):
     return [key, array_type(shape, dtype)]
 
 
+def _uniform_type(a, b, *, shape):
+    if a.shape or b.shape or a.dtype != b.dtype:
+        raise ValueError(f"lax.rng_uniform({a}, {b}): the bounds must be scalars of one dtype")
+    if a.dtype not in rng_uniform_p.facts["dtypes"]:
+        raise TypeError(f"lax.rng_uniform({a}, {b}): dtype {a.dtype} is not accepted; it takes numbers of 16 bits or more")
+    return array_type(shape, a.dtype)
+
+
 # --- derivatives and batching ------------------------------------------------------------------------------------------------
 
 def _without_tangent(primitive):
@@ -169,6 +189,18 @@ def _generator_batch(axis, args, dims, *, shape, dtype, algorithm):
     return [dynamic_update_slice(keys, shapes.expand_dims(key, (0,)), (0, 0)), bits], [0, 0]
 
 
+def _uniform_batch(axis, args, dims, *, shape):
+    """Numbers between 0 and 1 for all examples, moved between the bounds of each."""
+    dtype = typeof(args[0]).dtype
+    if dtypes.is_inexact(dtype):
+        whole = (axis.size, *shape)
+        spread = lambda x, d: shapes.broadcast_in_dim(x, whole, () if d is None else (0,))
+        low, high = [spread(x, d) for x, d in zip(args, dims)]
+        return low + rng_uniform_p.bind(dtype.type(0), dtype.type(1), shape=whole) * (high - low), 0
+    raise NotImplementedError("lax.rng_uniform takes no batch of integer bounds; use mini_jax.random.randint")
+
+
+rng_uniform_p.type_rule, rng_uniform_p.batch = _uniform_type, _uniform_batch
 threefry2x32_p.type_rule, threefry2x32_p.batch = _threefry_type, _threefry_batch
 random_bits_p.type_rule, random_split_p.type_rule = _bits_type, _split_type
 random_fold_in_p.type_rule, random_fold_in_p.batch = _fold_in_type, _fold_in_batch

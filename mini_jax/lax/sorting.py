@@ -1,20 +1,20 @@
-"""Sorting: sort, of one or several arrays together, and top_k."""
+"""Sorting: sort, of one or several arrays together, and top_k, exact and approximate."""
 from __future__ import annotations
 
 import operator
-
 
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero, zero_like
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
+from mini_jax.lax.elementwise import neg
 from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode, batched_at, gather
 from mini_jax.lax.iota import broadcasted_iota
 from mini_jax.lax.rows import ANY, BOOL, REALS, dtype_list
 from mini_jax.lax.shapes import canonical_axis, reshape
 
-__all__ = ["sort", "sort_key_val", "top_k", "sort_p", "top_k_p"]
+__all__ = ["sort", "sort_key_val", "top_k", "approx_max_k", "approx_min_k", "sort_p", "top_k_p"]
 
 sort_p = Primitive("sort", multiple_results=True, facts={"family": "sorting", "dtypes": ANY})
 top_k_p = Primitive("top_k", multiple_results=True, facts={"family": "sorting", "dtypes": REALS | BOOL})
@@ -53,6 +53,40 @@ def top_k(operand, k: int, *, axis: int = -1):
     """
     k = operator.index(k)
     return top_k_p.bind(operand, k=k, axis=canonical_axis(axis, typeof(operand).ndim))
+
+
+def approx_max_k(operand, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> tuple:
+    """(values, indices) of about the k greatest entries along reduction_dimension, the greatest first.
+
+    Here, as on every platform without a kernel that saves time by missing some, they are exactly the k greatest. recall_target: how many of
+    them may be missing, in (0, 1]. aggregate_to_topk False: candidates instead, among which they are; here these are all entries, sorted.
+    reduction_input_size_override: the size that the candidates are chosen for, -1 or at least that of the dimension. Raises ValueError
+    for other than floating dtypes and for the other arguments. (Chern et al., TPU-KNN, 2022)
+    """
+    return _approximate("approx_max_k", operand, k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk)
+
+
+def approx_min_k(operand, k: int, reduction_dimension: int = -1, recall_target: float = 0.95, reduction_input_size_override: int = -1,
+                 aggregate_to_topk: bool = True) -> tuple:
+    """(values, indices) of about the k smallest entries along reduction_dimension, the smallest first. See `approx_max_k`."""
+    values, indices = _approximate("approx_min_k", neg(operand), k, reduction_dimension, recall_target, reduction_input_size_override, aggregate_to_topk)
+    return neg(values), indices
+
+
+def _approximate(name: str, x, k, axis, recall_target, override, aggregate: bool) -> tuple:
+    aval, k = typeof(x), operator.index(k)
+    if not dtypes.is_floating(aval.dtype):
+        raise ValueError(f"lax.{name}({aval}): the operand must be floating; top_k takes other dtypes")
+    axis = canonical_axis(axis, aval.ndim)
+    size = aval.shape[axis]
+    if not 0 <= k <= size:
+        raise ValueError(f"lax.{name}({aval}): k must lie between 0 and the size {size} of dimension {axis}, got {k}")
+    if not 0 < recall_target <= 1:
+        raise ValueError(f"lax.{name}({aval}): recall_target must lie in (0, 1], got {recall_target}")
+    if override != -1 and operator.index(override) < size:
+        raise ValueError(f"lax.{name}({aval}): reduction_input_size_override must be -1 or at least {size}, got {override}")
+    return tuple(top_k(x, k if aggregate else size, axis=axis))
 
 
 def _sort_type(*types, dimension, is_stable, num_keys):

@@ -4,7 +4,7 @@ import numpy as np
 from mini_jax.core import dtypes
 from mini_jax.lax import prng
 from mini_jax.random.generators import find
-from tests.samples import Sample, integers
+from tests.samples import Sample, constant, integers
 
 U32 = frozenset([dtypes.uint32])
 
@@ -54,6 +54,9 @@ SAMPLES = {
                            call=lambda data: prng.random_unwrap(prng.random_wrap(data, find().dtype)))],
     "random_unwrap": [Sample((words(4),), dtypes=U32, reference=lambda data: data,
                              call=lambda data: prng.random_unwrap(prng.random_wrap(data, find("rbg").dtype)))],
+    "rng_uniform": [Sample((constant(3), constant(3 + whole)), {"shape": (2, 3)}, reference=lambda a, b, shape: np.full(shape, a),    # nothing else is between
+                           dtypes=frozenset(d for d in prng.rng_uniform_p.facts["dtypes"] if dtypes.is_integer(d) == whole), batched=() if whole else None)
+                    for whole in (False, True)],
     "rng_bit_generator": [Sample((words(4),), {"shape": (3, 5), "dtype": np.dtype("uint32"), "algorithm": prng.RandomAlgorithm.RNG_DEFAULT},
                                  dtypes=U32, batched=())],          # batched, one key makes all: see test_random.py
 }

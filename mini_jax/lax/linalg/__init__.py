@@ -3,6 +3,7 @@ from mini_jax.lax.linalg.cholesky import *         # noqa: F401,F403
 from mini_jax.lax.linalg.condensed import *        # noqa: F401,F403
 from mini_jax.lax.linalg.eigen import *            # noqa: F401,F403
 from mini_jax.lax.linalg.lu import *               # noqa: F401,F403
+from mini_jax.lax.linalg.polar import *            # noqa: F401,F403
 from mini_jax.lax.linalg.qr import *               # noqa: F401,F403
 from mini_jax.lax.linalg.schur import *            # noqa: F401,F403
 from mini_jax.lax.linalg.svd import *              # noqa: F401,F403
