@@ -179,6 +179,18 @@ def test_windows_of_sums_and_extrema_are_loops_and_their_gradients_pair_as_tange
                 np.testing.assert_allclose(np.sum(np.asarray(back) * t), np.sum(np.square(np.asarray(dy))), atol=1e-11)
 
 
+def test_each_entry_gets_the_cotangents_of_the_windows_it_is_in():
+    x = rng.integers(-4, 5, (14, 5)).astype(np.float32)
+    cases = [windows(*case) for case in (((2, 2), (2, 2)), ((3, 2), (3, 2), ((1, 0), (0, 1))), ((7, 5), (7, 5)), ((3, 2), (2, 1), ((1, 1), (0, 1))),
+                                         ((2, 1), (3, 2), ((-1, 0), (0, 0))), ((3, 1), (2, 1), ((2, 1), (0, 0)), (1, 1), (2, 1)))]
+    sums = lambda x: [reduce_window(x, 0.0, lax.add, **params) for params in cases]
+    cts = [rng.integers(-4, 5, y.shape).astype(np.float32) for y in sums(x)]
+    found = jax.jit(lambda x: [jax.vjp(lambda x: reduce_window(x, 0.0, lax.add, **params), x)[1](ct)[0] for params, ct in zip(cases, cts)])(x)
+    units = np.eye(x.size, dtype=np.float32).reshape(-1, *x.shape)
+    for params, ct, got in zip(cases, cts, found, strict=True):
+        np.testing.assert_array_equal(got, [[(over_windows(sum)(unit, **params) * ct).sum() for unit in row] for row in units.reshape(*x.shape, *x.shape)])
+
+
 def test_any_operation_and_any_init():
     x = normal(4, 5, dtype=np.float32)
     product = reduce_window(x, 1., lax.mul, (2, 2), (1, 2), "SAME")

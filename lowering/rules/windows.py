@@ -12,7 +12,7 @@ from mini_jax.core.staging import stage
 from mini_jax.lax import elementwise as ew
 from mini_jax.lax.reductions import identity, reduce_max_p, reduce_min_p
 from mini_jax.lax.selection import select_n
-from mini_jax.lax.shapes import broadcast, expand_dims, reduce_sum_p, reshape, transpose
+from mini_jax.lax.shapes import broadcast, broadcast_in_dim, expand_dims, reduce_sum_p, reshape, transpose
 from mini_jax.lax.slicing import concatenate, pad
 from mini_jax.lax.windows import (offsets_of, put_back, reduce_window_max_p, reduce_window_min_p, reduce_window_p, reduce_window_sum_p,
                                   select_and_gather_add_p, select_and_scatter_add_p, selected_entry, under_window)
@@ -36,7 +36,10 @@ def _reduce_window_monoid(e, eqn, x):
     if dtypes.is_bool(dtype):
         operation = {"maximum": "or", "minimum": "and"}[operation]
     fill = fill.astype(dtype)
-    if prod(eqn.params["window_dimensions"]) <= _FEW:
+    few = prod(eqn.params["window_dimensions"]) <= _FEW
+    if operation == "add" and aval.size and _spreads(eqn.params, few):
+        y, = e.via(lambda x: [_spread(x, result.shape, **eqn.params)], [wide], [x])
+    elif few:
         y, *entries = e.via(lambda x: under_window(x, fill, **eqn.params), [wide], [x])
         for entry in entries:
             y = combine(e, operation, y, entry, result)
@@ -136,6 +139,20 @@ def _select_and_scatter_add(e, eqn, source, x):
                   f"({aval.mlir}, {s_type.mlir}, {term.mlir}) -> {out.mlir}")
 
 
+def _spreads(params, few: bool) -> bool:
+    """Is this the transpose of a sum over strided windows, of few entries or side by side? It adds each entry to all that it was the sum of."""
+    distances = params["base_dilation"]
+    return (any([d > 1 for d in distances]) and all([s == 1 for s in params["window_strides"]])
+            and (few or distances == params["window_dimensions"] and all([d == 1 for d in params["window_dilation"]])))
+
+
+def _spread(x, shape, *, window_dimensions, base_dilation, window_dilation, padding, **_):
+    """Each entry of x at all entries of its window, where windows stand base_dilation apart; what overlaps is added."""
+    offsets = offsets_of(dict(window_dimensions=window_dimensions, window_dilation=window_dilation))
+    before = [(max(offset) - low, 0) for offset, (low, _) in zip(zip(*offsets), padding)]
+    return _interleaved([(offset, x) for offset in offsets], x.dtype.type(0), shape, base_dilation, before)
+
+
 def _interleaved(parts, zero, shape, strides, padding):
     """The sum of arrays put back at their offsets, stride entries apart. Those whose offsets agree modulo the strides are added as they
     are, moved by whole steps; the sums are then interleaved."""
@@ -148,9 +165,13 @@ def _interleaved(parts, zero, shape, strides, padding):
                  for move, (offset, part) in zip(steps, parts) if all([i % s == r for i, s, r in zip(offset, strides, residue)])]
         sums.append(reduce(ew.add, moved) if moved else broadcast(zero, sizes))
     n = len(shape)
-    if len(sums) > 1:
+    whole = [size * s for size, s in zip(sizes, strides)]
+    if len({id(part) for _, part in parts}) == 1 and len(parts) == len(sums) and all([step == (0,) * n for step in steps]):
+        twice = [d for size, s in zip(sizes, strides) for d in (size, s)]              # windows side by side: one part, repeated
+        y = reshape(broadcast_in_dim(parts[0][1], twice, range(0, 2 * n, 2)), whole)
+    elif len(sums) > 1:
         y = reshape(concatenate([expand_dims(y, (0,)) for y in sums], 0), (*strides, *sizes))
-        y = reshape(transpose(y, [d for i in range(n) for d in (n + i, i)]), [size * s for size, s in zip(sizes, strides)])
+        y = reshape(transpose(y, [d for i in range(n) for d in (n + i, i)]), whole)
     else:
         y, = sums
     return pad(y, zero, [(-low, size + low - have, 0) for size, (low, _), have in zip(shape, padding, y.shape)])
