@@ -27,15 +27,17 @@ class Lowered:
     consts: the captured arrays that the program takes before its arguments.
     in_cuts, out_cuts: how inputs and outputs are spread over replicas; devices: those that a pmap in the program asks for.
     trace_seconds (where log_compiles was on), lower_seconds: what it took.
+    again: the program on whole values, not spread, of the constants and inputs that it keeps: to be run once more, operation by operation;
+    None where it stands inside of a pmap.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, out_types: list, kept: list[bool], text: str, callbacks: list,
                  num_replicas: int, in_cuts: Sequence, out_cuts: Sequence, devices: tuple | None,
-                 trace_seconds: float | None, lower_seconds: float):
+                 trace_seconds: float | None, lower_seconds: float, again: Jaxpr | None, kept_consts: Sequence[bool]):
         self.name, self.jaxpr, self.consts, self.in_types, self.out_types, self.kept = name, jaxpr, consts, in_types, out_types, kept
         self.located_text, self.callbacks = text, callbacks
         self.num_replicas, self.in_cuts, self.out_cuts, self.devices = num_replicas, in_cuts, out_cuts, devices
-        self.trace_seconds, self.lower_seconds = trace_seconds, lower_seconds
+        self.trace_seconds, self.lower_seconds, self.again, self.kept_consts = trace_seconds, lower_seconds, again, kept_consts
 
     @cached_property
     def text(self) -> str:
@@ -54,6 +56,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
         jaxpr = without_refs(jaxpr)
     in_types, out_types, needs = jaxpr.in_types, jaxpr.out_types, demand(jaxpr)
     in_cuts, out_cuts = [()] * len(in_types), [()] * len(out_types)
+    whole = jaxpr if axes is None else None
     if axes is None:
         axes = Replicas((), needs.count)
         if needs.count > 1:
@@ -64,7 +67,9 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is Var}
     used.update(v for v in jaxpr.outvars if type(v) is Var)
     kept = [keep_unused or v in used for v in jaxpr.invars]
-    constants = [(v, c) for v, c in zip(jaxpr.constvars, consts) if v in used]
+    kept_consts = [v in used for v in jaxpr.constvars]
+    constants = [(v, c) for v, c, k in zip(jaxpr.constvars, consts, kept_consts) if k]
+    again = whole and with_inputs(whole, kept_consts, kept)
     donated = list(donated) or [False] * len(jaxpr.invars)
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
@@ -75,7 +80,12 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     text = module.write(name, program, argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
                         axes=axes)
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
-                   axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start)
+                   axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start, again, kept_consts)
+
+
+def with_inputs(jaxpr: Jaxpr, kept_consts: Sequence[bool], kept: Sequence[bool]) -> Jaxpr:
+    """The program with those of its constants, which become its first inputs, and of its inputs alone that are kept."""
+    return jaxpr.replace(constvars=(), invars=[v for v, k in zip((*jaxpr.constvars, *jaxpr.invars), (*kept_consts, *kept)) if k])
 
 
 def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:

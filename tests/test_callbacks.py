@@ -1,5 +1,7 @@
 """Calling Python from programs: results, effects and their order, errors, under every transformation."""
 import io
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -229,6 +231,18 @@ def test_a_failure_in_one_replica_does_not_leave_the_others_waiting():
 def test_an_eager_debug_callback_is_a_call():
     with pytest.raises(KeyError, match="no such entry"):
         debug.callback(failing, 1.0)
+
+
+@pytest.mark.parametrize("end", ["raise ValueError", "import sys; sys.exit(3)", "pass"])
+def test_prints_are_there_however_the_program_ends(end):
+    program = f"""if True:
+        import mini_jax as jax
+        from mini_jax import debug, lax
+        f = jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: (debug.print("step {{}}", i), c + 1)[1], x))
+        y = f(1.0)
+        {end}"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout.split("\n") == ["step 0", "step 1", "step 2", ""] and run.returncode == {"r": 1, "i": 3, "p": 0}[end[0]], run
 
 
 def test_order_is_refused_where_there_is_none(capfd):

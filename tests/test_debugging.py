@@ -29,6 +29,29 @@ def test_debug_nans_names_the_operation_and_the_line(transformed):
     assert np.isnan(np.asarray(g(bad))).any()
 
 
+@pytest.mark.parametrize("transformed", [
+    jax.pmap, lambda f: jax.jit(lambda x: jax.pmap(f)(x + 0)), lambda f: jax.pmap(lambda x: f(x) + lax.psum(x, "i"), axis_name="i"),
+    lambda f: lambda x: jax.pmap(jax.pmap(f))(x.reshape(2, 1)), lambda f: jax.pmap(lambda _, x: f(x), in_axes=(None, 0)).__get__(0),
+    lambda f: jax.jit(lambda key, x: f(x * jax.random.uniform(key))).__get__(jax.random.key(0))],
+    ids=["pmap", "pmap in jit", "collective", "nested", "unused argument", "typed key"])
+def test_debug_nans_names_the_line_inside_pmap_and_beside_keys(transformed):
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"in log at .*test_debugging.py:\d+ \(log_of\)"):
+        transformed(log_of)(jnp.array([1.0, -1.0]))
+
+
+@pytest.mark.parametrize("transformed", [jax.jit, jax.pmap])
+def test_debug_nans_names_the_line_where_an_argument_is_donated(transformed):
+    f, x = transformed(log_of, donate_argnums=0), transformed(lambda x: x + 1)(jnp.array([1.0, 2.0]))
+    with jax.debug_nans(True):
+        with pytest.raises(FloatingPointError, match=r"in log at .*\(log_of\)"):
+            f(-x)
+        y = transformed(lambda x: x + 1)(x)
+        f(y)
+        assert y.is_deleted() and not x.is_deleted()
+    f(x)
+    assert x.is_deleted()
+
+
 def test_debug_infs_and_gradients():
     with jax.debug_infs(True):
         with pytest.raises(FloatingPointError, match=r"\(inf\) encountered in div"):

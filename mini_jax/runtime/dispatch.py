@@ -117,12 +117,7 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
     put = device_put if committed else place
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
-                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.jaxpr if _can_run_again(lowered) else None)
-
-
-def _can_run_again(lowered: Lowered) -> bool:
-    """Can the program be run operation by operation, on the arrays that its executable takes?"""
-    return lowered.num_replicas == 1 and not any(map(is_extended, lowered.jaxpr.in_types))
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again)
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):

@@ -23,7 +23,7 @@ class Executable:
     const_args: arrays that the program takes before its arguments (captured values).
     out_types, out_shardings: of each output.
     devices: all devices, in the order of the device assignment.
-    name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, where there is one replica of it.
+    name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, on whole values.
     committed: whether outputs are committed to those devices, as they are when an input is.
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
         nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.

@@ -8,6 +8,7 @@ from typing import Sequence
 
 import numpy as np
 
+from lowering.physical import physicalize
 from mini_jax.core import config, dtypes, source
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, subprograms
 from mini_jax.core.trace import eval_trace, typeof
@@ -18,6 +19,19 @@ _nans, _infs = config.debug_nans, config.debug_infs
 def watching() -> bool:
     """Is one of the options on?"""
     return _nans.value or _infs.value
+
+
+def kept_for_again(donated: tuple) -> tuple:
+    """Which arguments a program is given for good: none while one of the options is on, since it may have to run again."""
+    return () if donated and watching() else donated
+
+
+def give_away(args: Sequence, donated: tuple, shardings: Sequence) -> None:
+    """Delete the donated arguments of a program that was not given them: those that it would have taken as they are."""
+    if donated and watching():
+        for arg, gives, sharding in zip(args, donated, shardings):
+            if gives and hasattr(arg, "delete") and arg.sharding == sharding:
+                arg.delete()
 
 
 def _found(values: Sequence, kinds: Sequence[str]) -> str | None:
@@ -44,11 +58,11 @@ def check(name: str, jaxpr: Jaxpr | None, inputs: Sequence, outputs: Sequence) -
         return
     if jaxpr is not None and not any([value.is_deleted() for value in inputs]):
         with _nans(False), _infs(False):
-            _run(jaxpr, inputs, kind)
+            run(physicalize(jaxpr), [value if len(value.sharding.device_set) == 1 else np.asarray(value) for value in inputs], kind)
     raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
 
 
-def _run(jaxpr: Jaxpr, args: Sequence, kind: str) -> list:
+def run(jaxpr: Jaxpr, args: Sequence, kind: str) -> list:
     """Run a program operation by operation, also those it calls; FloatingPointError at the first result that is not finite."""
     env = dict(zip(jaxpr.invars, args, strict=True))
     value = lambda atom: atom.val if type(atom) is Literal else env[atom]
@@ -58,9 +72,9 @@ def _run(jaxpr: Jaxpr, args: Sequence, kind: str) -> list:
 
 
 def _apply(eqn: JaxprEqn, values: list, kind: str) -> list:
-    inside = _inside.get(eqn.primitive.name)
-    if inside is not None:
-        return inside(eqn.params, values, kind)
+    rule = inside.get(eqn.primitive.name)
+    if rule is not None:
+        return rule(eqn.params, values, kind)
     outs = eval_trace.process(eqn.primitive, tuple(values), eqn.params)
     outs = outs if eqn.primitive.multiple_results else [outs]
     if _found(outs, (kind,)):
@@ -73,12 +87,12 @@ def _apply(eqn: JaxprEqn, values: list, kind: str) -> list:
 
 def _call(params, values, kind):
     (_, program), = subprograms(params)
-    return _run(program, values, kind)
+    return run(program, values, kind)
 
 
 def _cond(params, values, kind):
     branches = params["branches"]
-    return _run(branches[min(max(int(values[0]), 0), len(branches) - 1)], values[1:], kind)
+    return run(branches[min(max(int(values[0]), 0), len(branches) - 1)], values[1:], kind)
 
 
 def _scan(params, values, kind):
@@ -86,7 +100,7 @@ def _scan(params, values, kind):
     state, xs = values[consts:consts + carry], [np.asarray(x) for x in values[consts + carry:]]
     steps, length = [], params["length"]
     for i in (range(length - 1, -1, -1) if params["reverse"] else range(length)):
-        outs = _run(params["jaxpr"], [*values[:consts], *state, *[x[i] for x in xs]], kind)
+        outs = run(params["jaxpr"], [*values[:consts], *state, *[x[i] for x in xs]], kind)
         state = outs[:carry]
         steps.append(outs[carry:])
     steps = steps[::-1] if params["reverse"] else steps
@@ -97,10 +111,11 @@ def _scan(params, values, kind):
 def _while(params, values, kind):
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     cond_consts, body_consts, state = values[:first], values[first:second], values[second:]
-    while bool(_run(params["cond_jaxpr"], [*cond_consts, *state], kind)[0]):
-        state = _run(params["body_jaxpr"], [*body_consts, *state], kind)
+    while bool(run(params["cond_jaxpr"], [*cond_consts, *state], kind)[0]):
+        state = run(params["body_jaxpr"], [*body_consts, *state], kind)
     return state
 
 
-_inside = {"cond": _cond, "scan": _scan, "while": _while,
-           **dict.fromkeys(["jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call"], _call)}
+# How primitives that hold programs are run: rule(params, values, kind) -> results. mini_jax.transforms.pmap adds its own.
+inside = {"cond": _cond, "scan": _scan, "while": _while,
+          **dict.fromkeys(["jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call"], _call)}

@@ -17,7 +17,7 @@ from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
-from mini_jax.runtime import dispatch, xla
+from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
 from mini_jax.transforms import stages
@@ -265,6 +265,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
                             device=options.device, keep_unused=options.keep_unused, options=options.compiler_options, dispatcher=jitted), False
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
+            nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
             fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
             return traced.out_tree.unflatten(outs), fast, False
         if inline:
@@ -293,10 +294,11 @@ def compiled(traced: Traced, options: Options, call: Call, name: str) -> Executa
         device, committed = options.device, True
     else:
         device, committed = dispatch.device_of([*call.leaves, *traced.consts])
-    key = (compiled, device, committed, call.donated, options.keep_unused, options.compiler_options)
+    donated = nonfinite.kept_for_again(call.donated)
+    key = (compiled, device, committed, donated, options.keep_unused, options.compiler_options)
 
     def build():
-        lowered = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=call.donated, keep_unused=options.keep_unused,
+        lowered = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=donated, keep_unused=options.keep_unused,
                                 platform=device.platform)
         return dispatch.load_program(lowered, device, committed=committed, options=dict(options.compiler_options))
     return once(traced.jaxpr.memo, key, build)

@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
 from lowering.grids import spread
-from lowering.program import Lowered, lower
+from lowering.program import Lowered, lower, with_inputs
 from lowering.replicas import Replicas, demand
 from lowering.rules.collectives import collective, replica_index
 from lowering.rules.slicing import whole_bytes
@@ -22,7 +22,7 @@ from mini_jax.core import config, dtypes
 from mini_jax.core.effects import of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, axes_used_in, function_name, memoized
+from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used_in, function_name, memoized
 from mini_jax.core.pytree import broadcast_prefix, tree_flatten
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import named_axes, state
@@ -30,7 +30,7 @@ from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives, elementwise
-from mini_jax.runtime import dispatch, xla
+from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.array import check_alive
 from mini_jax.runtime.devices import current_device, local_devices
 from mini_jax.runtime.dispatch import once
@@ -40,7 +40,7 @@ from mini_jax.transforms.arguments import argument_types, keyable, resolve_posit
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
-from mini_jax.transforms.vmap import batch_jaxpr, check_axes, flat_in_axes, is_none, mapped_size, result_axis, vmap
+from mini_jax.transforms.vmap import Axis, batch_jaxpr, check_axes, flat_in_axes, is_none, mapped_size, result_axis, vmap
 
 _flatten = xla.registry.flatten
 
@@ -257,8 +257,30 @@ def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[boo
     name, size = params["axis_name"], params["axis_size"]
     platform = platform or (params["devices"][0] if params["devices"] else current_device()).platform
     program = spread(jaxpr, size, params["in_dims"], params["out_dims"]).jaxpr
-    return lower(program, consts, name=f"pmap_{params['name']}", donated=donated, platform=platform,
-                 axes=Replicas(((name, size),), size * demand(jaxpr).count))
+    lowered = lower(program, consts, name=f"pmap_{params['name']}", donated=donated, platform=platform,
+                    axes=Replicas(((name, size),), size * demand(jaxpr).count))
+    lowered.again = _on_whole_values(with_inputs(jaxpr, lowered.kept_consts, lowered.kept), params, lowered.kept_consts, lowered.kept)
+    return lowered
+
+
+def _on_whole_values(jaxpr: Jaxpr, params: dict, kept_consts: Sequence[bool], kept: Sequence[bool]) -> Jaxpr:
+    """The program that calls the pmap, given the program of one replica, with the constants and inputs that it keeps."""
+    name, size = params["axis_name"], params["axis_size"]
+    in_dims = (*[None for k in kept_consts if k], *[d for d, k in zip(params["in_dims"], kept) if k])
+    ins = [Var(whole_type(t, d, name, size)) for t, d in zip(jaxpr.in_types, in_dims)]
+    outs = [Var(whole_type(t, d, name, size)) for t, d in zip(jaxpr.out_types, params["out_dims"])]
+    return Jaxpr((), ins, [JaxprEqn(pmap_p, ins, outs, params | {"jaxpr": jaxpr, "in_dims": in_dims}, jaxpr.effects, None)], outs, jaxpr.effects)
+
+
+def _run_again(params: dict, values: Sequence, kind: str) -> list:
+    """How debug_nans finds the operation that made a NaN: all replicas together, as a batch, one operation after the other."""
+    name, size = params["axis_name"], params["axis_size"]
+    with named_axes({name: size}):
+        batched = batch_jaxpr(params["jaxpr"], Axis(size, name), params["in_dims"], params["out_dims"])
+    return nonfinite.run(batched.jaxpr, [*batched.consts, *values], kind)
+
+
+nonfinite.inside["pmap"] = _run_again
 
 
 def _load(jaxpr: Jaxpr, lowered: Lowered, params: dict, options: dict | None = None) -> Executable:
@@ -434,8 +456,9 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         traced = recorded.traced
         if state.trace is not eval_trace and _needs_trace(recorded, call.leaves):
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
-        executable = _compiled(recorded, call.donated)
+        executable = _compiled(recorded, nonfinite.kept_for_again(call.donated))
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
+        nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
         slow = traced.jaxpr.effects or dispatch.for_python(call.leaves, len(executable.devices))
         return traced.out_tree.unflatten(outs), None if slow else executable.fastpath(traced.out_tree, guarded=True), False
 
