@@ -20,6 +20,7 @@ from mini_jax.core import source
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
 from mini_jax.core.types import ShapedArray
+from mini_jax.lax.shapes import reshape_p
 
 outlined_p = Primitive("outlined", multiple_results=True, memoize=False)      # only in programs that are about to be written
 outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
@@ -41,7 +42,7 @@ class Costs(NamedTuple):
     least: float
 
 
-COSTS = {"auto": Costs(4, 0.25, 12, 48), "eager": Costs(0, 0, 2, 1)}
+COSTS = {"auto": Costs(2, 0.05, 12, 48), "eager": Costs(0, 0, 2, 1)}
 _DEEPEST = 12                                   # functions that call functions that …: writing them recurses
 
 
@@ -395,33 +396,43 @@ _WHOLE = frozenset("""dot_general conv_general_dilated gather scatter scatter-ad
     cummax cummin cumlogsumexp dynamic_slice dynamic_update_slice reduce_window outlined checkpoint""".split())
 
 
+class _Plan(NamedTuple):
+    """How a function may compute for itself a value that it takes.
+
+    steps: (value, equation at the first site, its operands), each value before its operands. ends: what it would have to take instead.
+    """
+    steps: list[tuple]
+    ends: frozenset
+
+
 def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> None:
-    """Let the function compute for itself what it takes, where that saves bytes: broadcasts, and what follows from what it takes anyway."""
+    """Let the function compute for itself what it takes, where less is written to memory then, and no more is kept there.
+
+    That is what XLA does inside of a program: broadcasts, and what follows cheaply from other values, become part of what reads them.
+    """
     middle = len(function.sites) // 2
-    own: dict[tuple, tuple] = {}                              # values that it computes itself -> (equation of the first site, operands)
-    for values in list(function.inputs):
-        added, trial, waiting, saved, best = set(), [], [values], 0, (0, 0)
-        while waiting and len(trial) < 8:
-            wanted = waiting.pop()
-            found = _definition(flat, function, wanted, middle, range_of)
-            if found is not None:
-                eqn, operands = found
-                fresh = [o for o in dict.fromkeys(operands) if o not in function.inputs and o not in added and o not in own]
-                saved += _bytes(wanted[0]) - sum([_bytes(o[0]) for o in fresh])
-                added.update(fresh)
-                waiting += fresh
-                trial.append((wanted, eqn, operands))
-                best = max(best, (saved, -len(trial)))
-        if best[0] > 0:
-            for wanted, eqn, operands in trial[:-best[1]]:
-                own[wanted] = eqn, operands, function.taken(wanted)
-                for o in operands:
-                    if o not in own:
-                        function.taken(o)
-            for wanted in own:
-                function.inputs.pop(wanted, None)
-    ahead = []
+    plans = {values: plan for values in function.inputs if (plan := _plan(flat, function, values, middle, range_of)) is not None}
+    written = lambda values: 0 if _in_memory(flat, function, values, middle, range_of) else _bytes(values[0])
+    by_ends: dict[frozenset, list[tuple]] = {}
+    for values, plan in plans.items():                        # those that need the same instead stand or fall together
+        by_ends.setdefault(frozenset([end for end in plan.ends if end not in function.inputs]), []).append(values)
+    own: dict[tuple, tuple] = {}
+    for ends, group in sorted(by_ends.items(), key=lambda item: len(item[0])):
+        room = sum([_bytes(values[0]) for values in group])
+        more = [end for end in ends if end not in function.inputs]
+        if (sum([written(end) for end in more]) < room or all([_swaps_matrix(plans[values].steps[0][1]) for values in group])) \
+                and sum([_bytes(end[0]) for end in more]) <= room + room // 16:
+            for values in group:
+                for wanted, eqn, operands in plans[values].steps:
+                    own.setdefault(wanted, (eqn, operands, function.inputs.pop(wanted, None) or Var(wanted[0].aval)))
+            for end in more:
+                function.taken(end)
+    for _, operands, _ in list(own.values()):                 # what one plan computes, another may have taken for granted
+        for values in operands:
+            if values not in own:
+                function.taken(values)
     names = {**function.inputs, **{wanted: name for wanted, (_, _, name) in own.items()}}
+    ahead = []
     for wanted, (eqn, operands, name) in sorted(own.items(), key=lambda item: flat.slot[item[0][0]]):
         given = iter(operands)
         invars = [names[next(given)] if type(v) is Var else v for v in eqn.invars]
@@ -429,22 +440,55 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
     function.eqns = ahead + function.eqns
 
 
-def _definition(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]):
-    """How these values are computed, if it is cheap and the same at all sites: (equation at the first, operands at all); else None."""
+def _plan(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> _Plan | None:
+    """The plan that ends with the fewest bytes. Values that are in memory in any case are better taken from there."""
+    ends, steps, waiting, best = {values}, [], [values], None
+    while waiting and len(steps) < 12:
+        wanted = waiting.pop(0)
+        found = _definition(flat, wanted)
+        if found is None or not _swaps_matrix(found[0]) and _in_memory(flat, function, wanted, middle, range_of):
+            continue
+        ends.discard(wanted)
+        waiting += [o for o in dict.fromkeys(found[1]) if o not in ends and o not in function.inputs]
+        ends.update(found[1])
+        steps.append((wanted, *found))
+        size = sum([_bytes(end[0]) for end in ends if end not in function.inputs])
+        if best is None or size <= best[0]:
+            best = size, len(steps), frozenset(ends)
+    return None if best is None else _Plan(steps[:best[1]], best[2])
+
+
+def _definition(flat: _Flat, values: tuple) -> tuple[JaxprEqn, list[tuple]] | None:
+    """How these values are computed, if it is cheap and the same at all sites: the equation at the first, its operands at all."""
     slots = [flat.slot.get(v, -1) for v in values]
     if min(slots) < 0:
         return None
     places = [flat.owner[slot] for slot in slots]
     eqn, label = flat.eqns[places[0]], flat.labels[places[0]]
-    if eqn.primitive.name not in _CHEAP or any([flat.labels[place] != label for place in places]):
+    if not (eqn.primitive.name in _CHEAP or _swaps_matrix(eqn)) or any([flat.labels[place] != label for place in places]):
         return None
-    home, site = range_of[places[middle]], function.sites[middle]
-    for user in flat.users[slots[middle]]:                    # does anyone else need it in memory?
-        if not site <= user < site + function.size:
-            if user == len(flat.eqns) or range_of[user] != home or flat.eqns[user].primitive.name in _WHOLE:
-                return None
     eqns = [flat.eqns[place] for place in places]
     return eqn, [tuple([e.invars[j] for e in eqns]) for j, v in enumerate(eqn.invars) if type(v) is Var]
+
+
+def _in_memory(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> bool:
+    """Is a value in memory whatever this function does: an input of the program, an operand of a product, or of another function?"""
+    slot = flat.slot.get(values[middle], -1)
+    if slot < 0:
+        return True
+    eqn, home, site = flat.eqns[flat.owner[slot]], range_of[flat.owner[slot]], function.sites[middle]
+    if eqn.primitive.name in _WHOLE:
+        return True
+    others = [user for user in flat.users[slot] if not site <= user < site + function.size]
+    return any([user == len(flat.eqns) or range_of[user] != home or flat.eqns[user].primitive.name in _WHOLE for user in others])
+
+
+def _swaps_matrix(eqn: JaxprEqn) -> bool:
+    """Does it transpose the last two dimensions only? Products take their operands either way: that is better known where they stand."""
+    if eqn.primitive.name != "transpose":
+        return False
+    *rest, a, b = eqn.params["permutation"] if len(eqn.params["permutation"]) > 1 else (0, 0)
+    return (a, b) == (len(rest) + 1, len(rest)) and rest == list(range(len(rest)))
 
 
 def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr, list[dict]]:
@@ -482,7 +526,8 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
         name, place = _name(flat, function.sites[0], function.size)
         note = f"{len(function.sites)} calls of {len(bodies[function][0].eqns)} equations: repeated in {place}"
         notes.functions.append(note)
-        params[function] = {"jaxpr": bodies[function][0], "name": name, "note": note}
+        body = _transposed_flat(bodies[function][0])
+        params[function] = {"jaxpr": body, "name": name, "note": note}
     eqns: list[JaxprEqn] = []
     for i, eqn in enumerate(flat.eqns):
         if range_of[i] < 0:
@@ -491,5 +536,26 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
             function, k = starts[i]
             outvars = [results[function][k][j] for j in bodies[function][1]]
             if outvars:
-                eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], outvars, params[function], NO_EFFECTS, eqn.source))
+                given = [v if o.aval.mlir == v.aval.mlir else Var(o.aval) for v, o in zip(outvars, params[function]["jaxpr"].outvars)]
+                eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], given, params[function], NO_EFFECTS, eqn.source))
+                eqns += [_reshaped(o, v, eqn.source) for o, v in zip(given, outvars) if o is not v]
     return flat.program.replace(eqns=eqns), list(params.values())
+
+
+def _transposed_flat(body: Jaxpr) -> Jaxpr:
+    """The function with transposed results handed over in one dimension.
+
+    Else XLA may give them in the layout that they had before, so as to save a copy, and whoever reads them makes one each time.
+    """
+    transposed = {eqn.outvars[0] for eqn in body.eqns if eqn.primitive.name == "transpose"}
+    outvars, reshapes = [], []
+    for v in body.outvars:
+        flat = Var(v.aval.update(shape=(v.aval.size,))) if v in transposed else v
+        outvars.append(flat)
+        if flat is not v:
+            reshapes.append(_reshaped(v, flat, None))
+    return body.replace(eqns=[*body.eqns, *reshapes], outvars=outvars) if reshapes else body
+
+
+def _reshaped(v: Var, result: Var, where) -> JaxprEqn:
+    return JaxprEqn(reshape_p, [v], [result], {"new_sizes": result.aval.shape}, NO_EFFECTS, where)
