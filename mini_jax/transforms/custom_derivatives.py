@@ -77,7 +77,18 @@ custom_jvp_call_p = Primitive("custom_jvp_call", multiple_results=True, memoize=
 def _jvp_call_jvp(primals, tangents, *, call, jvp):
     outs = jvp(*primals, *tangents)
     half = len(outs) // 2
+    _check_values(call, outs[:half], "jvp")
     return outs[:half], outs[half:]
+
+
+def _check_values(call, outs: Sequence, rule: str) -> None:
+    """TypeError where a rule's values are not of the number and types of the function's, as far as these are known."""
+    if type(call) is not Jaxpr:
+        return
+    have = [typeof(out) for out in outs]
+    if len(have) != len(call.outvars) or any([a.shape != b.shape or a.dtype != b.dtype for a, b in zip(have, call.out_types)]):
+        raise TypeError(f"the {rule} rule of {call.info.name} must return the values that {call.info.name} returns, of types "
+                        f"{', '.join(map(str, call.out_types))}, but returns {', '.join(map(str, have))}")
 
 
 def _jvp_call_batch(axis, args, dims, *, call, jvp):
@@ -223,6 +234,7 @@ class custom_jvp(_Custom):
             nonlocal out_tree
             outs, out_tree = _flatten(self.fun(*together(flat)))
             return outs
+        call.__name__, call.__wrapped__ = name, self.fun
 
         def jvp(*flat):
             nonlocal out_tree
@@ -291,6 +303,7 @@ def _vjp_call_jvp(primals, tangents, *, call, fwd, bwd, name):
 def _vjp_call_linearize(primals, nonzero, *, call, fwd, bwd, name):
     """The forward rule runs now; the backward rule waits in the linear program."""
     outs, residuals, _ = fwd(nonzero, *primals)
+    _check_values(call, outs, "forward")
     out_types = [typeof(out).tangent() for out in outs]
     live = tuple([t.dtype != dtypes.float0 for t in out_types])
     in_types = [typeof(p) for p in primals]
@@ -430,6 +443,7 @@ class custom_vjp(_Custom):
             nonlocal out_tree
             outs, out_tree = _flatten(self.fun(*together(flat)))
             return outs
+        call.__name__, call.__wrapped__ = name, self.fun
 
         def fwd(nonzero, *flat):
             nonlocal out_tree, residual_tree
