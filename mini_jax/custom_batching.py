@@ -10,6 +10,7 @@ from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import broadcast_prefix, flatten
+from mini_jax.core.refs import discharge_call
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.trace import typeof
 from mini_jax.transforms.control.map import map as _map
@@ -87,6 +88,7 @@ def _stage(trace, args, params):
 
 custom_vmap_call_p.impl = lambda *args, call, rule: _run(call, args)
 custom_vmap_call_p.type_rule = lambda *types, call, rule: call.out_types
+custom_vmap_call_p.facts["discharge"] = discharge_call(custom_vmap_call_p, "call", True)
 custom_vmap_call_p.effects_rule = lambda types, params: of_call(params["call"])
 custom_vmap_call_p.batch, custom_vmap_call_p.jvp = _batch, _jvp
 custom_vmap_call_p.linearize, custom_vmap_call_p.stage = _linearize, _stage

@@ -19,7 +19,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, memoized, subprograms
 from mini_jax.core.staging import StagingTrace, StagingTracer, _tracer_classes, eval_jaxpr
 from mini_jax.core.state import current_trace, staging, state
-from mini_jax.core.trace import Trace, Tracer, typeof
+from mini_jax.core.trace import Trace, Tracer, eval_trace, typeof
 from mini_jax.core.types import RefType, ref_type
 
 # --- the objects ---------------------------------------------------------------------------------------------------------------
@@ -132,6 +132,9 @@ def load(trace: Trace, ref):
     """The value of a ref, in a trace that discharges: what a cell of its own holds; another ref is read outside."""
     if isinstance(ref, Cell) and ref._trace is trace:
         return ref.load()
+    if trace is eval_trace:
+        ref.check_live()
+        return ref.array
     with current_trace(trace.parent):
         return whole(ref)
 
@@ -140,6 +143,9 @@ def store(trace: Trace, ref, value) -> None:
     """Write the value of a ref, in a trace that discharges."""
     if isinstance(ref, Cell) and ref._trace is trace:
         ref.store(value)
+        return
+    if trace is eval_trace:
+        ref.update(lambda _: value)
         return
     trace.check_write(ref, value)
     with current_trace(trace.parent):
@@ -228,10 +234,14 @@ def _written(jaxpr: Jaxpr) -> frozenset:
     return frozenset([effect.ref for effect in jaxpr.effects if type(effect) is RefEffect and effect.kind != "read"])
 
 
-def discharge_call(primitive, name: str = "jaxpr") -> Callable:
-    """The discharge rule of a primitive that calls a program, its parameter `name`, on all of its arguments."""
+def discharge_call(primitive, name: str = "jaxpr", written_out: bool = False) -> Callable:
+    """The discharge rule of a primitive that calls a program, its parameter `name`, on all of its arguments.
+
+    written_out: given refs, the program stands in place of the call (one with a rule of the user's, which does not apply then)."""
     def rule(trace: Trace, args: Sequence, params: dict):
         jaxpr = params[name]
+        if written_out and any(map(is_ref, args)):
+            return eval_jaxpr(jaxpr, (), *args)
         pure = discharged(jaxpr)
         values = [load(trace, a) if is_ref(a) else a for a in args]
         outs = primitive.bind(*values, **{**params, name: pure.jaxpr})

@@ -106,6 +106,14 @@ def _fitting(new, aval, structure):
 _updated_in_place = library(_updated, static_argnames=("structure", "op"), donated=(True, False, False))
 
 
+_NUMBERS = frozenset([ArrayImpl, float, int, bool, complex])
+
+
+@library(donated=(True, False, False))
+def _row_in_place(x, row, index):
+    return _updated(x, row, [index], (INT, *[FULL] * (typeof(x).ndim - 1)), "set")
+
+
 @library(static_argnames=("shape", "dtype"))
 def _filled(value, shape, dtype):
     return _broadcast_value(_fitting(converted(value, dtype), _Shaped(len(shape)), WHOLE), shape)
@@ -255,11 +263,8 @@ def _getitem(self, index):
     if type(self) is Ref and state.trace is eval_trace and not xla.staging.value:
         if index is Ellipsis:
             return _get_now(self, structure=WHOLE)
-        if type(index) is int:
-            if not self.shape or not -self.shape[0] <= index < self.shape[0]:
-                _split(self, index, False)
+        if type(index) is int and self.has_row(index):
             with self.lock:
-                self.check_live()
                 self.used_here()
                 return getitem(self.array, index)
     structure, operands = _split(self, index, False)
@@ -268,6 +273,17 @@ def _getitem(self, index):
 
 def _setitem(self, index, value):
     self.check_live()
+    if type(self) is Ref and type(index) is int and type(value) in _NUMBERS and state.trace is eval_trace and not xla.staging.value:
+        if self.has_row(index):                      # the usual case, at the cost of one call of C++
+            with self.lock:
+                self.used_here()
+                try:
+                    new = _row_in_place(self.array, value, np.int32(index))
+                except BaseException:
+                    self.check_kept()
+                    raise
+                self.array._replace_with(new)
+            return
     value = _assignable(self, value)
     structure, operands = _split(self, index, True)
     added = _added(self, value, operands, structure) if type(value) is StagingTracer else None

@@ -51,6 +51,11 @@ class Ref(RefLike):
             text = repr(self.array)
         return "Ref" + text.removeprefix("Array").replace("\n      ", "\n    ")
 
+    def has_row(self, index: int) -> bool:
+        """Is it an index of the first dimension?"""
+        shape = self.aval.inner.shape
+        return bool(shape) and -shape[0] <= index < shape[0] < 2**31
+
     def used_here(self) -> bool:
         """Note a use by this thread. Is it the one that made the ref, and the only one that uses it?"""
         if self.thread != threading.get_ident() and not self.shared:

@@ -8,6 +8,7 @@ from typing import Callable, Sequence
 
 from mini_jax.core.program import ProgramInfo, function_name
 from mini_jax.core.pytree import PyTreeDef, keystr, tree_flatten_with_path
+from mini_jax.core.refs import RefLike, described
 from mini_jax.core.trace import is_value, typeof
 
 
@@ -108,6 +109,10 @@ def argument_types(leaves: Sequence, info: ProgramInfo) -> tuple:
 def checked_outputs(outs: Sequence, out_tree: PyTreeDef, info: ProgramInfo) -> Sequence:
     """The results of a traced function; TypeError names one that is no array."""
     for position, out in enumerate(outs):
+        if isinstance(out, RefLike):
+            path = keystr(tree_flatten_with_path(out_tree.unflatten(range(len(outs))))[0][position][0])
+            raise ValueError(f"{info.transformation}: {info.name} returned {described(out)}{f' at result{path}' if path else ''}. Refs are no results of "
+                             "transformed functions: return ref[...] or freeze(ref), or make the ref outside and pass it in")
         if not is_value(out):
             path = keystr(tree_flatten_with_path(out_tree.unflatten(range(len(outs))))[0][position][0])
             raise TypeError(f"{info.name} returned {out!r:.200} of type {type(out).__name__}{f' at result{path}' if path else ''}: "

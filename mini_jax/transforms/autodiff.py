@@ -8,7 +8,7 @@ import numpy as np
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Zero
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
-from mini_jax.core.pytree import PyTreeDef, keystr, tree_flatten_with_path
+from mini_jax.core.pytree import PyTreeDef, keystr, register_pytree_node, tree_flatten_with_path
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary, boundary_of
@@ -194,12 +194,25 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
 class VJP:
     """The transposed derivative of a function at a point: call it with a cotangent of the result for those of the arguments.
 
-    May be called many times; it holds the residuals of the forward pass.
+    May be called many times; it holds the residuals of the forward pass, and is a pytree of these, so it can be saved, returned and carried.
     """
-    __slots__ = ("_linear", "in_tree", "out_tree", "_info", "__weakref__")
+    __slots__ = ("_linear", "in_tree", "out_tree", "_info", "_program", "__weakref__")
 
     def __init__(self, linear: Linear, in_tree: PyTreeDef, out_tree: PyTreeDef, info: ProgramInfo):
-        self._linear, self.in_tree, self.out_tree, self._info = linear, in_tree, out_tree, info
+        self._linear, self.in_tree, self.out_tree, self._info, self._program = linear, in_tree, out_tree, info, None
+
+    def _flattened(self):
+        """Its residuals, and itself without them."""
+        if self._program is None:
+            self._program = self._of(self, [None] * len(self._linear.residuals))
+        return list(self._linear.residuals.values()), self._program
+
+    @staticmethod
+    def _of(program: "VJP", residuals: Sequence) -> "VJP":
+        linear = program._linear._replace(residuals=dict(zip(program._linear.residuals, residuals)))
+        out = VJP(linear, program.in_tree, program.out_tree, program._info)
+        out._program = program
+        return out
 
     @boundary
     def __call__(self, cotangent):
@@ -212,6 +225,9 @@ class VJP:
 
     def __repr__(self):
         return f"<vjp of {self._info.name}>"
+
+
+register_pytree_node(VJP, VJP._flattened, VJP._of)
 
 
 @boundary

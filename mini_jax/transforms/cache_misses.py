@@ -72,4 +72,4 @@ _KEY_NAMES = [option.name for option in sorted(config.options.values(), key=lamb
 
 
 def _changed_options(old: tuple, new: tuple) -> list[str]:
-    return [f"{name} was {a!r} and is {b!r}" for name, a, b in zip(_KEY_NAMES, old, new, strict=True) if a != b]
+    return [f"{name} was {a!r} and is {b!r}" for name, a, b in zip(_KEY_NAMES, old, new) if a != b]

@@ -18,6 +18,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import Partial, tree_leaves, tree_map
+from mini_jax.core.refs import discharge_call
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, typeof
@@ -132,6 +133,7 @@ def _jvp_call_stage(trace, args, params):
 custom_jvp_call_p.impl = lambda *args, call, jvp: run_call(call, args)
 custom_jvp_call_p.type_rule = lambda *types, call, jvp: call.out_types
 custom_jvp_call_p.jvp, custom_jvp_call_p.batch, custom_jvp_call_p.stage = _jvp_call_jvp, _jvp_call_batch, _jvp_call_stage
+custom_jvp_call_p.facts["discharge"] = discharge_call(custom_jvp_call_p, "call", True)
 custom_jvp_call_p.effects_rule = lambda types, params: of_call(params["call"])
 
 
@@ -327,6 +329,7 @@ def _lin_forward(*args, name, **_):
     raise TypeError(f"{name} has a custom_vjp rule, so its linearization can only be transposed (vjp, grad), not applied to tangents")
 
 
+custom_lin_p.facts["discharge"] = lambda trace, args, params: _lin_forward(**params)     # residuals may be refs
 custom_lin_p.impl = _lin_forward
 custom_lin_p.type_rule = lambda *types, out_types, **_: list(out_types)
 custom_lin_p.transpose = _lin_transpose
@@ -394,6 +397,7 @@ custom_vjp_call_p.impl = lambda *args, call, **_: run_call(call, args)
 custom_vjp_call_p.type_rule = lambda *types, call, **_: call.out_types
 custom_vjp_call_p.jvp, custom_vjp_call_p.linearize = _vjp_call_jvp, _vjp_call_linearize
 custom_vjp_call_p.batch, custom_vjp_call_p.stage = _vjp_call_batch, _vjp_call_stage
+custom_vjp_call_p.facts["discharge"] = discharge_call(custom_vjp_call_p, "call", True)
 custom_vjp_call_p.effects_rule = lambda types, params: of_call(params["call"])
 
 

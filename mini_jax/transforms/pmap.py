@@ -24,6 +24,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used_in, function_name, memoized
 from mini_jax.core.pytree import broadcast_prefix, tree_flatten
+from mini_jax.core.refs import described, discharged, is_ref, load, store
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import named_axes, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
@@ -105,11 +106,28 @@ def _impl(*args, **params):
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
+    if any(map(is_ref, args)):
+        return _discharge(eval_trace, args, params)
     params = _fitting(args, params)
     jaxpr = params["jaxpr"]
     key = (_impl, *[params[name] for name in ("axis_name", "axis_size", "in_dims", "out_dims", "devices")], config.trace_key())
     executable = once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, (), params), params))
     return dispatch.wrapped(executable.out_types, executable(dispatch.opened(args)))
+
+
+def _discharge(trace, args, params):
+    """pmap of the values of refs. A mapped ref has an entry on each device; one that is not mapped is only read."""
+    jaxpr, in_dims, count = params["jaxpr"], params["in_dims"], len(params["out_dims"])
+    pure = discharged(jaxpr)
+    for i in pure.written:
+        if in_dims[i] is None:
+            raise ValueError(f"pmap of a function that writes to {described(args[i])}, which it captures or takes with in_axes None: every device "
+                             "would write to the same place. Pass it as an argument with an axis to map over, each device having its own entry")
+    outs = pmap_p.bind(*[load(trace, a) if is_ref(a) else a for a in args],
+                       **{**params, "jaxpr": pure.jaxpr, "out_dims": (*params["out_dims"], *[in_dims[i] for i in pure.written])})
+    for i, value in zip(pure.written, outs[count:]):
+        store(trace, args[i], value)
+    return outs[:count]
 
 
 def _jvp(primals, tangents, *, jaxpr, in_dims, out_dims, **params):
@@ -215,6 +233,7 @@ def _batch(axis, args, dims, *, jaxpr, axis_name, axis_size, in_dims, out_dims, 
 
 
 pmap_p.type_rule, pmap_p.stage, pmap_p.impl = _type_rule, _stage, _impl
+pmap_p.facts["discharge"] = _discharge
 pmap_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 pmap_p.jvp, pmap_p.linearize, pmap_p.transpose, pmap_p.batch = _jvp, _linearize, _transpose, _batch
 
@@ -454,7 +473,10 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         call = take_apart(fun, options.call, args, kwargs)
         recorded = record(fun, options, call)
         traced = recorded.traced
-        if state.trace is not eval_trace and _needs_trace(recorded, call.leaves):
+        refs = jit.takes_refs(traced.jaxpr)
+        if refs:
+            jit.check_aliases(traced.jaxpr.info, traced.consts, call.leaves)
+        if refs or state.trace is not eval_trace and _needs_trace(recorded, call.leaves):
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, nonfinite.kept_for_again(call.donated))
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))

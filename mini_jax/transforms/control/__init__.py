@@ -5,7 +5,7 @@ from mini_jax.transforms.control.loops import fori_loop, while_loop, while_p
 from mini_jax.transforms.control.map import map
 from mini_jax.transforms.control.scan import scan, scan_p
 from mini_jax.transforms.control.solves import custom_linear_solve, custom_linear_solve_p, custom_root
-from mini_jax.transforms.control import scan_derivatives         # noqa: F401  (gives scan_p its rules)
+from mini_jax.transforms.control import refs, scan_derivatives   # noqa: F401  (these give the primitives rules)
 
 __all__ = ["associative_scan", "cond", "cond_p", "custom_linear_solve", "custom_linear_solve_p", "custom_root", "fori_loop", "map", "scan", "scan_p",
            "switch", "while_loop", "while_p"]

@@ -213,9 +213,10 @@ def _derivative(primals, dots: Sequence, body: _Derivative, cond_jaxpr: Jaxpr, c
     types = cond_jaxpr.in_types
     condition = widened(cond_jaxpr, (*types, *[t.tangent() for t in chosen(types[cond_nconsts:], body.carry)]), tuple(range(len(types))))
     consts = [*body.consts, *consts, *consts_dot]
-    bind = while_p.bind if not isinstance(state.trace, LinearTrace) else lambda *args, **params: state.trace.record(while_p, args, params)
-    return bind(*cond_consts, *consts, *init, *init_dot, cond_jaxpr=condition, body_jaxpr=body.jaxpr, cond_nconsts=cond_nconsts,
-                body_nconsts=len(consts))
+    args = [*cond_consts, *consts, *init, *init_dot]
+    linear = isinstance(state.trace, LinearTrace) and any([isinstance(x, Tracer) and x._trace is state.trace for x in args])
+    bind = while_p.bind if not linear else lambda *args, **params: state.trace.record(while_p, args, params)
+    return bind(*args, cond_jaxpr=condition, body_jaxpr=body.jaxpr, cond_nconsts=cond_nconsts, body_nconsts=len(consts))
 
 
 def _jvp(primals, tangents, *, cond_jaxpr, body_jaxpr, cond_nconsts, body_nconsts):

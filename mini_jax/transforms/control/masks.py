@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 from mini_jax.core.dtypes import bool_
-from mini_jax.core.effects import CheckEffect, HostEffect
+from mini_jax.core.effects import CheckEffect, HostEffect, RefEffect
 from mini_jax.core.program import Jaxpr, Literal, Var, memoized
 from mini_jax.core.staging import stage
 from mini_jax.core.state import state
@@ -20,7 +20,7 @@ MASK = array_type((), bool_)
 
 def maskable(effects) -> bool:
     """Can all of these effects be left out where a mask says so?"""
-    return all([type(effect) in (HostEffect, CheckEffect) for effect in effects])
+    return all([type(effect) in (HostEffect, CheckEffect) or type(effect) is RefEffect and effect.kind == "read" for effect in effects])
 
 
 @memoized

@@ -9,11 +9,13 @@ from lowering.program import lower
 from mini_jax.core import config
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr
+from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.dispatch import once
 from mini_jax.transforms.jit import jit_p
+from mini_jax.transforms.refs import run_call
 
 
 def run(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
@@ -28,6 +30,16 @@ def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Ja
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
+    if any(map(is_ref, args)):
+        places = [next((j for j, other in enumerate(args[:i]) if other is arg and is_ref(arg)), i) for i, arg in enumerate(args)]     # a while's
+        given = sorted(set(places))                                                            # condition and body may use the same ref
+        key = (primitive, *[value for value in params.values() if value is not program], tuple(places), config.trace_key())
+
+        def fun(*xs):
+            at = dict(zip(given, xs))
+            return primitive.bind(*[at[place] for place in places], **params)
+        jaxpr = once(program.memo, key, lambda: stage(fun, [typeof(args[i]) for i in given])[0])
+        return run_call(jaxpr, [args[i] for i in given], primitive.name)
     values = dispatch.opened(args)
     device, committed = dispatch.device_of(values)
     key = (primitive, *[value for value in params.values() if value is not program], device, committed, config.trace_key())
