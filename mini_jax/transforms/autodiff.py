@@ -6,9 +6,10 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from mini_jax.core import dtypes
-from mini_jax.core.linear import Zero
+from mini_jax.core.linear import Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
-from mini_jax.core.pytree import PyTreeDef, keystr, register_pytree_node, tree_flatten_with_path
+from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, keystr, register_pytree_node, tree_flatten_with_path
+from mini_jax.core.refs import WHOLE, addupdate_p, described, is_ref, replace, whole
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary, boundary_of
@@ -216,18 +217,127 @@ class VJP:
 
     @boundary
     def __call__(self, cotangent):
+        return self.in_tree.unflatten([instantiate(ct) for ct in transpose_flat(self._linear, self._cotangents(cotangent))])
+
+    def _cotangents(self, cotangent) -> list:
+        """A cotangent given by the user, flat."""
         leaves, tree = _flatten(cotangent)
         if tree != self.out_tree:
             raise ValueError(f"the vjp of {self._info.name} takes a cotangent of the structure of its result, {self.out_tree}, got {tree}")
-        cts = [_as_tangent(ct, type_, lambda i=i: f"the cotangent of result {i} of {self._info.name}")
-               for i, (ct, type_) in enumerate(zip(leaves, self._linear.out_types))]
-        return self.in_tree.unflatten([instantiate(ct) for ct in transpose_flat(self._linear, cts)])
+        return [_as_tangent(ct, type_, lambda i=i: f"the cotangent of result {i} of {self._info.name}")
+                for i, (ct, type_) in enumerate(zip(leaves, self._linear.out_types))]
+
+    def with_refs(self, *wanted) -> Callable:
+        """The same function, saying for each argument what becomes of its cotangent.
+
+        wanted: for each argument, or in a structure that is a prefix of it, a ref, to which the cotangent is added in place, and GradRef()
+        stands in the result; GradValue(), which returns it; or DontWant(), which spares computing it, and DidntWant() stands in the result.
+        For an argument that is a ref, the ref given holds the cotangent of its value: at the end of the function before the call, and
+        at the beginning of it after the call.
+        Raises ValueError where structures, shapes or dtypes don't fit.
+        """
+        if len(wanted) != len(self.in_tree.children()):
+            raise ValueError(f"with_refs of {self._info.name} takes one entry for each of its {len(self.in_tree.children())} arguments, got {len(wanted)}")
+        what = broadcast_prefix(tuple(wanted), self.in_tree.unflatten(range(self.in_tree.num_leaves)), is_leaf=_is_wish)
+        linear, info = self._linear, self._info
+        for i, (wish, type_) in enumerate(zip(what, linear.in_types)):
+            _check_wish(wish, type_, i, info)
+        repeated = [wish for i, wish in enumerate(what) if is_ref(wish) and any([wish is other for other in what[:i]])]
+        if repeated:
+            raise ValueError(f"with_refs of {info.name}: {described(repeated[0])} is given for two arguments, whose gradients would mix; make one for each")
+
+        @boundary
+        def backward(cotangent):
+            cts, atoms, accumulators = self._cotangents(cotangent), list(linear.outs), []
+            for i, (wish, type_) in enumerate(zip(what, linear.in_types)):
+                if i in linear.refs and is_ref(wish):
+                    accumulators.append(None)
+                    atoms.append(linear.refs[i])
+                    cts.append(whole(wish))
+                else:
+                    accumulators.append(InRef(type_.tangent(), wish) if is_ref(wish) else Refused(type_.tangent()) if type(wish) is DontWant else None)
+            known = [(a, ct) for a, ct in zip(atoms, cts) if a is not None]
+            found = transpose_flat(linear._replace(outs=[a for a, _ in known]), [ct for _, ct in known], accumulators)
+            results = []
+            for i, (wish, ct) in enumerate(zip(what, found)):
+                if i in linear.refs and is_ref(wish):
+                    replace(wish, instantiate(ct))
+                results.append(GradRef() if is_ref(wish) else DidntWant() if type(wish) is DontWant else instantiate(ct))
+            return self.in_tree.unflatten(results)
+        return backward
 
     def __repr__(self):
         return f"<vjp of {self._info.name}>"
 
 
 register_pytree_node(VJP, VJP._flattened, VJP._of)
+
+
+# --- what becomes of a gradient -------------------------------------------------------------------------------------------------
+
+class _Word:
+    """A word without contents: all of a class are equal."""
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+    def __hash__(self):
+        return hash(type(self))
+
+    def __repr__(self):
+        return f"{type(self).__name__}()"
+
+
+class GradValue(_Word):
+    """To `with_refs`: return the gradient."""
+    __slots__ = ()
+
+
+class GradRef(_Word):
+    """From `with_refs`: the gradient was added to the ref that was given for it."""
+    __slots__ = ()
+
+
+class DontWant(_Word):
+    """To `with_refs`: don't compute this gradient."""
+    __slots__ = ()
+
+
+class DidntWant(_Word):
+    """From `with_refs`: this gradient was not computed."""
+    __slots__ = ()
+
+
+def _is_wish(x) -> bool:
+    return x is None or is_ref(x) or isinstance(x, _Word)
+
+
+def _check_wish(wish, type_, position: int, info: ProgramInfo) -> None:
+    """Raise where an entry of `with_refs` doesn't fit the argument."""
+    if is_ref(wish):
+        wish.check_live()
+        have, want = typeof(wish).inner, type_.tangent()
+        want = getattr(want, "inner", want)
+        if have.shape != want.shape or have.dtype != want.dtype:
+            raise ValueError(f"with_refs of {info.name}: {described(wish)} can't hold the gradient of argument {info.path(position)}, of type {want}")
+    elif type(wish) not in (GradValue, DontWant):
+        raise TypeError(f"with_refs of {info.name}: for argument {info.path(position)} give a ref, GradValue() or DontWant(), not {wish!r:.100}")
+
+
+class InRef(Carried):
+    """An accumulator that is a ref: what is added is added there."""
+    __slots__ = ("ref",)
+
+    def __init__(self, aval, ref):
+        self.aval, self.value, self.ref = aval, None, ref
+
+    def add(self, cotangent) -> None:
+        if cotangent is not None and type(cotangent) is not Zero:
+            addupdate_p.bind(self.ref, cotangent, structure=WHOLE)
+
+    def update(self, change: Callable) -> None:
+        replace(self.ref, change(whole(self.ref)))
 
 
 @boundary

@@ -441,7 +441,7 @@ def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bo
     types = [_type(leaf, i, info) for i, leaf in enumerate(leaves)]
     scale = [float(math.factorial(k)) if factorial_scaled else 1.0 for k in range(order + 1)]
     rows = [_terms([terms[k] for terms in series], tree, types, k + 1, info) for k in range(order)]
-    inputs = [[leaf, *[_over(row[i], scale[k + 1]) for k, row in enumerate(rows)]] for i, leaf in enumerate(leaves)]
+    inputs = [[leaf, *[None if _known_zero(row[i]) else _over(row[i], scale[k + 1]) for k, row in enumerate(rows)]] for i, leaf in enumerate(leaves)]
     out_tree = None
 
     def flat(*xs):
@@ -457,6 +457,11 @@ def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bo
 def fact(n):
     """n! = Γ(n + 1) of an array or a number."""
     return elementwise.exp(special.lgamma(elementwise.add(n, 1.0)))
+
+
+def _known_zero(term) -> bool:
+    """Is it a number or a NumPy array that is zero?"""
+    return isinstance(term, (*_scalars, np.ndarray)) and not np.any(term)
 
 
 def _type(leaf, position: int, info: ProgramInfo):
