@@ -46,7 +46,11 @@ def axis_size(axis_name) -> int:
 
 def _names(axis_name) -> tuple:
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    if len(set(names)) != len(names):
+    try:
+        distinct = len(set(names))
+    except TypeError:
+        raise TypeError(f"an axis name is hashable, a string as a rule, got {axis_name!r:.200} of type {type(axis_name).__name__}") from None
+    if distinct != len(names):
         raise ValueError(f"an axis name occurs twice in {axis_name!r}")
     return names
 
@@ -58,7 +62,10 @@ def _scope(axis_name, axis_index_groups, *, equal: bool = True) -> tuple[tuple, 
     size = math.prod(sizes)
     if axis_index_groups is None:
         return names, sizes, None, size
-    groups = tuple([tuple([operator.index(i) for i in group]) for group in axis_index_groups])
+    try:
+        groups = tuple([tuple([operator.index(i) for i in group]) for group in axis_index_groups])
+    except TypeError:
+        raise TypeError(f"axis_index_groups are lists of ints, got {axis_index_groups!r:.200}") from None
     if sorted([i for group in groups for i in group]) != list(range(size)):
         raise ValueError(f"axis_index_groups {axis_index_groups} must hold each index of the axis {', '.join(map(repr, names))} of size {size} "
                          "exactly once")

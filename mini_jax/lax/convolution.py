@@ -45,6 +45,8 @@ def conv_general_permutations(dimension_numbers: tuple[str, str, str]) -> tuple[
 
     Raises TypeError where a letter is missing or repeated, or the spatial letters differ.
     """
+    if not isinstance(dimension_numbers, (tuple, list)) or len(dimension_numbers) != 3 or not all([isinstance(spec, str) for spec in dimension_numbers]):
+        raise TypeError(f"convolution dimension_numbers are three strings, such as ('NHWC', 'HWIO', 'NHWC'), got {dimension_numbers!r:.200}")
     where = f"convolution dimension_numbers={tuple(dimension_numbers)}"
     lhs, rhs, out = dimension_numbers
     for name, spec, letters in (("lhs", lhs, "NC"), ("rhs", rhs, "OI"), ("the result", out, "NC")):
@@ -102,11 +104,13 @@ def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window
     """The pairs (low, high) that a name stands for.
 
     "VALID": none. "SAME": as much as gives ⌈size / stride⌉ places, an odd one behind; "SAME_LOWER": an odd one in front.
-    Raises RuntimeError for another name.
+    Raises RuntimeError for another name, TypeError for what is none.
     """
     name = padding.upper() if isinstance(padding, str) else getattr(padding, "name", padding)
     if name == "VALID":
         return [(0, 0)] * len(in_shape)
+    if not isinstance(name, str):
+        raise TypeError(f"padding={padding!r:.200} of type {type(padding).__name__} is no name: pass 'VALID', 'SAME' or 'SAME_LOWER'")
     if name not in ("SAME", "SAME_LOWER"):
         raise RuntimeError(f"padding={padding!r} is not known: pass 'VALID', 'SAME', 'SAME_LOWER' or pairs (low, high)")
     totals = [max((-(-n // stride) - 1) * stride + k - n, 0) for n, k, stride in zip(in_shape, window_shape, window_strides)]

@@ -156,7 +156,12 @@ def dot_general(lhs, rhs, dimension_numbers: DotDimensionNumbers, precision: Pre
     """
     if out_sharding is not None:
         raise NotImplementedError("lax.dot_general: out_sharding must be None; constrain the result's sharding instead")
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    try:
+        (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+        lhs_contract, rhs_contract, lhs_batch, rhs_batch = map(tuple, (lhs_contract, rhs_contract, lhs_batch, rhs_batch))
+    except (TypeError, ValueError):
+        raise TypeError("lax.dot_general: dimension_numbers must be ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)), each a sequence of "
+                        f"dimensions, got {dimension_numbers!r:.200}") from None
     ints = lambda dims: tuple([operator.index(d) for d in dims])
     return dot_general_p.bind(
         lhs, rhs, dimension_numbers=((ints(lhs_contract), ints(rhs_contract)), (ints(lhs_batch), ints(rhs_batch))),

@@ -65,6 +65,8 @@ def stack(operands: Sequence, axis: int = 0):
 
     Raises ValueError for no operands, shapes that differ and an axis out of bounds, TypeError for dtypes that differ.
     """
+    if not isinstance(operands, (tuple, list)) and not getattr(operands, "ndim", 0):
+        raise TypeError(f"lax.stack takes a sequence of arrays, got {operands!r:.200} of type {type(operands).__name__}")
     operands = list(operands)
     if not operands:
         raise ValueError("lax.stack needs at least one array")

@@ -69,7 +69,9 @@ def public(primitive: Primitive, formula: str, name: str | None = None, argument
     arity, name = primitive.facts["arity"], name or primitive.name
     if arity == 1 and accuracy:
         def fun(x, *, accuracy=None):
-            return state.trace.process(primitive, (x,), {} if accuracy is None else {"accuracy": accuracy})
+            if accuracy is None:
+                return state.trace.process(primitive, (x,), {})
+            return state.trace.process(primitive, (x,), {"accuracy": _checked_accuracy(accuracy)})
     elif arity == 1:
         def fun(x):
             return state.trace.process(primitive, (x,), {})
@@ -92,6 +94,13 @@ def named(fun: FunctionType, name: str, doc: str, arguments: Sequence[str] = ())
     fun.__name__ = fun.__qualname__ = name
     fun.__module__, fun.__doc__ = "mini_jax.lax", doc
     return fun
+
+
+def _checked_accuracy(accuracy):
+    """TypeError unless it is an AccuracyMode or has the fields of a Tolerance."""
+    if not hasattr(accuracy, "atol") and type(accuracy).__name__ != "AccuracyMode":
+        raise TypeError(f"accuracy must be None, an AccuracyMode or a Tolerance, got {accuracy!r:.200} of type {type(accuracy).__name__}")
+    return accuracy
 
 
 def _contract(primitive: Primitive, arguments: Sequence[str], accuracy: bool) -> str:

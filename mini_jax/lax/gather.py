@@ -201,8 +201,10 @@ def _gather_jvp(primals, tangents, *, fill_value, **params):
 
 
 def _gather_transpose(ct, operand, indices, *, dimension_numbers, slice_sizes, fill_value, **promises):
-    if operand.wanted:
-        dims = ScatterDimensionNumbers(*dimension_numbers)
+    dims = ScatterDimensionNumbers(*dimension_numbers)
+    if operand.takes_part(typeof(ct).size):
+        operand.update(lambda total: scatter_add_p.bind(total, indices, ct, dimension_numbers=dims, **promises))
+    elif operand.wanted:
         operand.add(scatter_add_p.bind(zeros_of(operand), indices, ct, dimension_numbers=dims, **promises))
 
 

@@ -64,6 +64,8 @@ def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers: Ragg
     """
     a, b, sizes, numbers = typeof(lhs), typeof(rhs), typeof(group_sizes), ragged_dot_dimension_numbers
     where = f"lax.ragged_dot_general({a}, {b}, {sizes})"
+    if not isinstance(numbers, RaggedDotDimensionNumbers):
+        raise TypeError(f"{where}: ragged_dot_dimension_numbers must be RaggedDotDimensionNumbers, got {numbers!r:.200}")
     (contract, rhs_contract), (batch, rhs_batch) = numbers.dot_dimension_numbers
     if group_offset is not None:
         raise NotImplementedError(f"{where}: group_offset must be None; cut rhs and group_sizes instead")

@@ -286,6 +286,8 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
 
 def _combination(computation: Callable, tree, types: Sequence) -> Jaxpr:
     """The program of `computation` on scalars. Scalars that it closes over become literals."""
+    if not callable(computation):
+        raise TypeError(f"lax.reduce: computation is a function of two scalars, got {computation!r:.200} of type {type(computation).__name__}")
     def fun(*scalars):
         n = len(types)
         out, out_tree = flatten(computation(tree.unflatten(scalars[:n]), tree.unflatten(scalars[n:])))

@@ -27,7 +27,11 @@ def scaled_dot(lhs, rhs, *, lhs_scale=None, rhs_scale=None, dimension_numbers: D
     dtype = dtypes.bfloat16 if preferred_element_type is None else dtypes.canonicalize(preferred_element_type)
     if dtype not in (dtypes.bfloat16, dtypes.float32):
         raise TypeError(f"{where}: preferred_element_type must be bfloat16 or float32, got {dtype}")
-    (contract, rhs_contract), _ = dimension_numbers
+    try:
+        (contract, rhs_contract), _ = dimension_numbers
+        contract, rhs_contract = tuple(contract), tuple(rhs_contract)
+    except (TypeError, ValueError):
+        raise TypeError(f"{where}: dimension_numbers must be as for dot_general, got {dimension_numbers!r:.200}") from None
     x = _scaled(where, "lhs_scale", lhs, lhs_scale, contract, dtype)
     return dot_general(x, _scaled(where, "rhs_scale", rhs, rhs_scale, rhs_contract, dtype), dimension_numbers, preferred_element_type=dtype)
 

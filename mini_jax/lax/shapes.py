@@ -297,6 +297,8 @@ def convert_element_type(operand, new_dtype, weak_type: bool = False):
     """The operand with its elements converted: floats to ints towards zero, complex to real by dropping the imaginary part,
     numbers to booleans by `!= 0`. TypeError for an unknown dtype."""
     new_dtype = dtypes.canonicalize(new_dtype)
+    if weak_type is not True and weak_type is not False:
+        raise TypeError(f"lax.convert_element_type: weak_type is True or False, got {weak_type!r:.200} of type {type(weak_type).__name__}")
     if _is_array(operand) and operand.aval.dtype == new_dtype and operand.aval.weak_type == weak_type:
         return operand
     return convert_element_type_p.bind(operand, new_dtype=new_dtype, weak_type=weak_type)

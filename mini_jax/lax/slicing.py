@@ -16,7 +16,7 @@ from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, Scat
                                  scatter_p, zeros_of)
 from mini_jax.lax.iota import broadcasted_iota, iota, iota_p
 from mini_jax.lax.selection import select_n
-from mini_jax.lax.shapes import (broadcast, broadcast_in_dim, canonical_axis, canonical_shape, convert_element_type,
+from mini_jax.lax.shapes import (add_any, broadcast, broadcast_in_dim, canonical_axis, canonical_shape, convert_element_type,
                                  linear_in_first, reshape, squeeze, sum_all)
 
 __all__ = ["slice", "dynamic_slice", "dynamic_update_slice", "slice_in_dim", "index_in_dim", "dynamic_slice_in_dim",
@@ -90,6 +90,9 @@ def _slice_type(x, *, start_indices, limit_indices, strides):
 
 
 def _slice_transpose(ct, x, *, start_indices, limit_indices, strides):
+    if not strides and x.takes_part(typeof(ct).size):
+        x.update(lambda total: dynamic_update_slice(total, add_any(slice(total, start_indices, limit_indices), ct), start_indices))
+        return
     config = []
     for start, step, n, size in zip(start_indices, strides or (1,) * x.ndim, typeof(ct).shape, x.shape):
         covered = (n - 1) * step + 1 if n else 0
@@ -269,7 +272,10 @@ def _dynamic_slice_type(x, *starts, slice_sizes):
 
 
 def _dynamic_slice_transpose(ct, x, *starts, slice_sizes):
-    if x.wanted:
+    if x.takes_part(typeof(ct).size):
+        x.update(lambda total: dynamic_update_slice_p.bind(
+            total, add_any(dynamic_slice_p.bind(total, *starts, slice_sizes=slice_sizes), ct), *starts))
+    elif x.wanted:
         x.add(dynamic_update_slice_p.bind(zeros_of(x), ct, *starts))
 
 

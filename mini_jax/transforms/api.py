@@ -111,6 +111,7 @@ def live_arrays(platform: str | None = None) -> list:
 
 
 def effects_barrier() -> None:
-    """Wait until every program started so far has finished, its effects included."""
-    for device in xla.client().local_devices():
-        device.synchronize_all_activity()
+    """Wait until every program started so far has finished. Programs with effects have when the call of them returns."""
+    for array in xla.client().live_arrays():
+        if not array.is_deleted():
+            array.block_until_ready()

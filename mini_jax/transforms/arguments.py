@@ -46,6 +46,9 @@ def resolve_positions(fun: Callable, argnums, argnames, what: str) -> tuple[tupl
         if not star and not -len(positional) <= position < len(positional):
             raise ValueError(f"{what}_argnums={argnums}: {function_name(fun)} takes {len(positional)} positional arguments, "
                              f"so {position} names none of them")
+        if star and position < 0:
+            raise ValueError(f"{what}_argnums={argnums}: {function_name(fun)} takes any number of arguments (*), so a position can't be counted from "
+                             "the end; count it from the start")
         numbers.add(position + len(positional) if position < 0 else position)
     names = set(argnames)
     for name in argnames:

@@ -126,6 +126,9 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
         return lambda fun: checkpoint(fun, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
     if concrete:
         raise NotImplementedError("checkpoint(concrete=True) is no longer possible; mark Python values with static_argnums")
+    if policy is not None and not callable(policy):
+        raise TypeError(f"checkpoint: policy is a function (primitive, *types, **params) -> bool, as those of checkpoint_policies, got {policy!r:.200} "
+                        f"of type {type(policy).__name__}")
     fun = keyable(fun)
     options = Options(*resolve_positions(fun, static_argnums, (), "static"))
 

@@ -100,6 +100,8 @@ def switch(index, branches: Sequence[Callable], *operands, operand=_nothing):
     are recorded, and their results must have one structure, shapes and dtypes; one of them runs. Under vmap over index all run, and results
     are selected. Raises TypeError for an index that is no integer scalar and where results differ in type, ValueError without branches.
     """
+    if not isinstance(branches, (tuple, list)) and not hasattr(branches, "__iter__"):
+        raise TypeError(f"switch: branches is a sequence of functions, got {branches!r:.200} of type {type(branches).__name__}")
     branches = tuple(branches)
     if not branches:
         raise ValueError("switch: there must be at least one branch, got an empty sequence")
