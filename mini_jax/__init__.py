@@ -27,7 +27,7 @@ _tracebacks.install()
 Array.register(Tracer)
 
 # Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "scipy", "stages", "test_util", "typing")
+_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "scipy", "stages", "test_util", "typing")
 
 
 def __getattr__(name: str):

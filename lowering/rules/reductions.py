@@ -101,51 +101,92 @@ def _plain_sum(e, x, y, aval):
     return e.emit(f"stablehlo.subtract {x}, {negative} : {aval.mlir}")
 
 
-def _plain_extremum(direction: str) -> Callable:
+def _plain_extremum(opposite: str) -> Callable:
+    """max(x, y) = -min(-x, -y), and the other way round: NaN stays NaN."""
     def rule(e, x, y, aval):
-        flag = aval.update(dtype=dtypes.bool_).mlir
-        wins = e.emit(f"stablehlo.or {compare(e, direction, x, y, aval)}, {compare(e, 'NE', x, x, aval)} : {flag}")
-        return e.emit(f"stablehlo.select {wins}, {x}, {y} : {flag}, {aval.mlir}")
+        x, y = [e.emit(f"stablehlo.negate {z} : {aval.mlir}") for z in (x, y)]
+        return e.emit(f"stablehlo.negate {e.emit(f'stablehlo.{opposite} {x}, {y} : {aval.mlir}')} : {aval.mlir}")
     return rule
 
 
-_DISGUISED = {"add": _plain_sum, "maximum": _plain_extremum("GE"), "minimum": _plain_extremum("LE")}
+_DISGUISED = {"add": _plain_sum, "maximum": _plain_extremum("minimum"), "minimum": _plain_extremum("maximum")}
 
 
 # --- where the extremum is -----------------------------------------------------------------------------------------------------
 
-_FEW = 64
+_FEW = 64                                                # entries along a dimension, which are reduced as pairs
+_SMALL = 2 ** 15                                         # entries of an array that takes less time than compiling
+_ROW, _ROWS = 64, 2 ** 18                                # entries after the dimension that are worth a step; entries that stay in a cache
+_FLOATS = 2 ** 24                                        # integers up to here are float32 too
 
 
 @lowers(argmax_p, argmin_p)
 def _arg_extremum(e, eqn, x):
-    """Few entries: values and indices are reduced together. Many: the extremum first, then the first index where it stands,
-    since XLA reduces single values far faster than pairs."""
+    """In small arrays and of few entries, values and indices are reduced together. Long rows are compared one after the other with the
+    best so far. Else the extremum is found, then the first index where it stands: XLA reduces single values far faster than pairs."""
     aval, out = eqn.invars[0].aval, eqn.outvars[0].aval
     axis, = eqn.params["axes"]
     largest = eqn.primitive is argmax_p
     dtype = dtypes.uint8 if dtypes.is_bool(aval.dtype) else narrow_to_order(aval.dtype)
     x, aval = e.convert(x, aval, dtype), aval.update(dtype=dtype)
-    index = aval.update(dtype=dtypes.int32 if aval.shape[axis] < 2 ** 31 else dtypes.int64)
-    places = e.emit(f"stablehlo.iota dim = {axis} : {index.mlir}")
-    worst = (least if largest else greatest)(dtype)
-    if aval.shape[axis] <= _FEW or e.module.platform != "cpu":
-        place = _reduced_pairs(e, x, aval, places, index, axis, "GT" if largest else "LT", worst)
+    n, after = aval.shape[axis], prod(aval.shape[axis + 1:])
+    index = aval.update(dtype=dtypes.int32 if n < 2 ** 31 else dtypes.int64)
+    if e.module.platform != "cpu" or aval.size <= _SMALL:
+        place = _reduced_pairs(e, x, aval, index, axis, largest)
+    elif after >= _ROW and aval.size // n <= _ROWS:
+        place = _row_by_row(e, x, aval, index, axis, largest)
+    elif n <= _FEW:
+        place = _reduced_pairs(e, x, aval, index, axis, largest)
     else:
-        flag, kept = aval.update(dtype=dtypes.bool_).mlir, [i for i in range(aval.ndim) if i != axis]
-        best = reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), worst)
-        best = e.broadcast(best, aval.update(shape=tuple([aval.shape[i] for i in kept])), aval.shape, kept)
-        found = compare(e, "EQ", x, best, aval)
-        if dtypes.is_floating(dtype):
-            found = e.emit(f"stablehlo.or {found}, {compare(e, 'NE', x, x, aval)} : {flag}")
-        nowhere = e.constant(aval.shape[axis], index)
-        candidates = e.emit(f"stablehlo.select {found}, {places}, {nowhere} : {flag}, {index.mlir}")
-        place = reduced(e, "minimum", candidates, index, (axis,), greatest(index.dtype))
+        place = _extremum_then_place(e, x, aval, index, axis, largest)
     return e.convert(place, out.update(dtype=index.dtype), out.dtype)
 
 
-def _reduced_pairs(e, x, aval, places, index, axis: int, direction: str, worst) -> str:
-    """The first index at which the extremum, or NaN, stands, by a reduction of (value, index) pairs."""
+def _worst(dtype, largest: bool):
+    return (least if largest else greatest)(dtype)
+
+
+def _extremum_then_place(e, x, aval, index, axis: int, largest: bool) -> str:
+    kept = [i for i in range(aval.ndim) if i != axis]
+    out, flag = index.update(shape=tuple([aval.shape[i] for i in kept])), aval.update(dtype=dtypes.bool_).mlir
+    best = reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), _worst(aval.dtype, largest))
+    found = compare(e, "EQ", x, e.broadcast(best, out.update(dtype=aval.dtype), aval.shape, kept), aval)
+    if dtypes.is_floating(aval.dtype):
+        found = e.emit(f"stablehlo.or {found}, {compare(e, 'NE', x, x, aval)} : {flag}")
+    counted = index.update(dtype=dtypes.float32) if aval.shape[axis] <= _FLOATS else index      # XLA reduces floats faster
+    places, nowhere = e.emit(f"stablehlo.iota dim = {axis} : {counted.mlir}"), e.constant(aval.shape[axis], counted)
+    candidates = e.emit(f"stablehlo.select {found}, {places}, {nowhere} : {flag}, {counted.mlir}")
+    first = reduced(e, "minimum", candidates, counted, (axis,), greatest(counted.dtype))
+    return e.convert(first, out.update(dtype=counted.dtype), index.dtype)
+
+
+def _row_by_row(e, x, aval, index, axis: int, largest: bool) -> str:
+    n = aval.shape[axis]
+    view = aval.update(shape=(prod(aval.shape[:axis]), n, prod(aval.shape[axis + 1:])))
+    row = aval.update(shape=(view.shape[0], 1, view.shape[2]))
+    step, place, flag = index.update(shape=()), index.update(shape=row.shape), row.update(dtype=dtypes.bool_).mlir
+    x, zero, one = e.reshape(x, aval, view.shape), e.constant(0, step), e.constant(1, step)
+    taken = lambda e, i: e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {i}, {zero}, sizes = {list(row.shape)} : "
+                                f"({', '.join([view.mlir, *[step.mlir] * 3])}) -> {row.mlir}")
+
+    def body(e, i, best, where):
+        entry = taken(e, i)
+        stays = compare(e, "LE" if largest else "GE", entry, best, row)
+        if dtypes.is_floating(row.dtype):
+            stays = e.emit(f"stablehlo.or {stays}, {compare(e, 'NE', best, best, row)} : {flag}")
+        now = e.broadcast(i, step, place.shape, ())
+        chosen = [e.emit(f"stablehlo.select {stays}, {old}, {new} : {flag}, {t.mlir}") for old, new, t in ((best, entry, row), (where, now, place))]
+        return list(zip([e.emit(f"stablehlo.add {i}, {one} : {step.mlir}"), *chosen], types))
+
+    types = [step.mlir, row.mlir, place.mlir]
+    condition = e.region(types, lambda e, i, *_: [(compare(e, "LT", i, e.constant(n, step), step), "tensor<i1>")])
+    found = e.emit_many(f'"stablehlo.while"({one}, {taken(e, zero)}, {e.constant(0, place)}) ({condition}, {e.region(types, body)}) : '
+                        f"({', '.join(types)}) -> ({', '.join(types)})", 3)[2]
+    return e.reshape(found, place, aval.shape[:axis] + aval.shape[axis + 1:])
+
+
+def _reduced_pairs(e, x, aval, index, axis: int, largest: bool) -> str:
+    direction, places = "GT" if largest else "LT", e.emit(f"stablehlo.iota dim = {axis} : {index.mlir}")
     value, place, flag = aval.update(shape=()), index.update(shape=()), aval.update(shape=(), dtype=dtypes.bool_).mlir
 
     def beats(e, a, b):
@@ -164,7 +205,7 @@ def _reduced_pairs(e, x, aval, places, index, axis: int, direction: str, worst) 
 
     region = e.region([value.mlir, place.mlir, value.mlir, place.mlir], body)
     out = [t.update(shape=aval.shape[:axis] + aval.shape[axis + 1:]).mlir for t in (aval, index)]
-    starts = e.constant(worst, value), e.constant(greatest(index.dtype), place)
+    starts = e.constant(_worst(aval.dtype, largest), value), e.constant(greatest(index.dtype), place)
     return e.emit_many(f'"stablehlo.reduce"({x}, {places}, {starts[0]}, {starts[1]}) ({region}) {{dimensions = array<i64: {axis}>}} : '
                        f"({aval.mlir}, {index.mlir}, {value.mlir}, {place.mlir}) -> ({', '.join(out)})", 2)[1]
 

@@ -1,7 +1,7 @@
 """What derivative rules deal in: `Zero`, a tangent known to vanish, and `Accumulator`, where a cotangent is gathered."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import AbstractValue
@@ -30,9 +30,10 @@ class Accumulator:
     """Where the cotangents of one linear input come together. A transpose rule calls `add`; `value` is the sum or None.
 
     `wanted` False: nobody will read it, so a rule may skip the work of computing what it would add.
+    `carried`: the sum lives in place (a ref, the carry of a loop), so that to add to a part of it costs no more than that part.
     """
     __slots__ = ("aval", "value")
-    wanted = True
+    wanted, carried = True, False
 
     def __init__(self, aval: AbstractValue, value: Any = None):
         self.aval, self.value = aval, value
@@ -42,6 +43,14 @@ class Accumulator:
         if cotangent is None or type(cotangent) is Zero:
             return
         self.value = cotangent if self.value is None else add_cotangents(self.value, cotangent)
+
+    def takes_part(self, size: int) -> bool:
+        """Had a cotangent that is zero but for `size` elements better be added by `update` to the sum that there is?"""
+        return self.carried or self.value is not None and 8 * size <= self.aval.size
+
+    def update(self, change: Callable[[Any], Any]) -> None:
+        """Replace the sum, of which there is one where `takes_part` was true, by what `change` makes of it."""
+        self.value = change(self.value)
 
     def result(self):
         """The sum of what was added: a value or a Zero."""
@@ -65,6 +74,12 @@ class Refused(Accumulator):
 
     def add(self, cotangent) -> None:
         pass
+
+
+class Carried(Accumulator):
+    """An accumulator whose sum starts with a value and is changed in place."""
+    __slots__ = ()
+    carried = True
 
 
 def is_linear(arg) -> bool:

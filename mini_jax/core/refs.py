@@ -203,6 +203,12 @@ def uses_refs(jaxpr: Jaxpr) -> bool:
 
 
 @memoized
+def makes_refs(jaxpr: Jaxpr) -> bool:
+    """Are refs made anywhere in a program?"""
+    return any([eqn.primitive is new_ref_p or any([makes_refs(p) for _, p in subprograms(eqn.params)]) for eqn in jaxpr.eqns])
+
+
+@memoized
 def discharged(jaxpr: Jaxpr) -> Discharged:
     """A program as one without refs."""
     if not uses_refs(jaxpr):

@@ -238,7 +238,7 @@ class VJP:
         """
         if len(wanted) != len(self.in_tree.children()):
             raise ValueError(f"with_refs of {self._info.name} takes one entry for each of its {len(self.in_tree.children())} arguments, got {len(wanted)}")
-        what = broadcast_prefix(tuple(wanted), self.in_tree.unflatten(range(self.in_tree.num_leaves)), is_leaf=_is_wish)
+        what = broadcast_prefix(tuple(wanted), self.in_tree, _is_wish, "with_refs")
         linear, info = self._linear, self._info
         for i, (wish, type_) in enumerate(zip(what, linear.in_types)):
             _check_wish(wish, type_, i, info)

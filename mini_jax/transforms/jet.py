@@ -189,7 +189,9 @@ def _by_derivative(trace, primitive, args, params):
             out = primitive.jvp(list(args), [a.derivative() if trace.owns(a) else Zero(typeof(a).tangent()) for a in args], **params)[1]
         return out if several else [out]
 
-    if callable(params.get("call")):                     # a function of the user's, whose results' types nobody knows before it has run
+    if primitive.effects_rule is not None or callable(params.get("call")):          # for its effects; and who knows a user's function's types before it ran
+        values()
+    if callable(params.get("call")):
         types = [typeof(y) for y in values()]
     else:
         types = primitive.types(tuple([typeof(a) for a in args]), params)

@@ -3,10 +3,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
+import numpy as np
+
 from mini_jax.core import source
 from mini_jax.core.linear import Zero, zero_like
 from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized, subprograms
-from mini_jax.core.refs import ABSENT, addupdate_p, described, in_transformation, set_p, uses_refs
+from mini_jax.core.refs import ABSENT, LIVE, Cell, addupdate_p, described, in_transformation, is_ref, makes_refs, replace, set_p, whole
 from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -35,6 +37,38 @@ def _asked(tracer: JVPTracer, question: str, otherwise):
     return otherwise
 
 
+class DifferentiatedRef(Cell):
+    """A ref from outside that a function is differentiated with respect to: the ref, and beside it what holds its tangent."""
+    __slots__ = ("outer", "dot")
+    made_here = False
+
+    def __init__(self, trace, outer, dot):
+        """dot: a ref of tangents, or the tangent as it is at first."""
+        self._trace, self.outer, self.dot = trace, outer, dot
+        self.aval, self.created, self.status = typeof(outer), outer.created, LIVE
+
+    def load(self):
+        with current_trace(self._trace.parent):
+            primal = whole(self.outer)
+            tangent = whole(self.dot) if is_ref(self.dot) else self.dot
+        return primal if type(tangent) is Zero else JVPTracer(self._trace, primal, tangent)
+
+    def store(self, value) -> None:
+        primal, tangent = self._trace.split(value)
+        with current_trace(self._trace.parent):
+            replace(self.outer, primal)
+            if not is_ref(self.dot):
+                self.dot = tangent
+            else:
+                replace(self.dot, zero_value(tangent.aval) if type(tangent) is Zero else tangent)
+
+
+def zero_value(aval):
+    """Zeros of this type."""
+    from mini_jax.lax import shapes                  # above this file's other needs: only tangents of refs want it
+    return shapes.broadcast_in_dim(np.zeros((), aval.dtype)[()], aval.shape, ())
+
+
 class LinearTrace(StagingTrace):
     """Records operations on its own tracers only, all of them linear, as a program; anything else is its parent's business.
 
@@ -50,7 +84,7 @@ class LinearTrace(StagingTrace):
                 break
         else:
             return self.parent.process(primitive, args, params)
-        if "discharge" in primitive.facts and any([uses_refs(program) for _, program in subprograms(params)]):
+        if "discharge" in primitive.facts and any([makes_refs(program) for _, program in subprograms(params)]):
             with current_trace(self):
                 return primitive.facts["discharge"](self, args, params)
         if "split" in primitive.facts:                   # loops and branches: what doesn't depend on our tracers is not recorded
@@ -153,7 +187,8 @@ def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence, info: Program
     trace = JVPTrace(state.trace, info)
     try:
         with current_trace(trace):
-            outs = fun(*[p if type(t) is Zero else JVPTracer(trace, p, t) for p, t in zip(primals, tangents)])
+            outs = fun(*[p if type(t) is Zero else DifferentiatedRef(trace, p, t) if is_ref(p) else JVPTracer(trace, p, t)
+                         for p, t in zip(primals, tangents)])
         pairs = [trace.split(out) for out in outs]
     finally:
         trace.end()

@@ -8,21 +8,27 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from mini_jax.core.linear import Accumulator, Refused, Zero
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, dce, memoized
+from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import StagingTrace, eval_jaxpr
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import typeof
+from mini_jax.core.types import RefType
 from mini_jax.core.dtypes import float0
-from mini_jax.transforms.jvp import JVPTrace, JVPTracer, LinearTrace
+from mini_jax.transforms.jvp import DifferentiatedRef, JVPTrace, JVPTracer, LinearTrace
 
 
 class Linear(NamedTuple):
-    """A linear program at hand: its equations, the values of its constants, and the atoms of its results (None: zero)."""
+    """A linear program at hand: its equations, the values of its constants, and the atoms of its results (None: zero).
+
+    refs: for each input that is a ref the atom of the tangent that it holds at the end (None: zero).
+    """
     eqns: list[JaxprEqn]
     residuals: dict[Var, Any]
     invars: list                    # None for an input without tangents (integers)
     outs: list
     in_types: list
     out_types: list
+    refs: dict[int, Any] = {}
 
 
 def linearize_flat(fun: Callable, primals: Sequence, info: ProgramInfo | None = None,
@@ -39,18 +45,19 @@ def linearize_flat(fun: Callable, primals: Sequence, info: ProgramInfo | None = 
                 inputs.append(primal)
                 invars.append(None)
             else:
-                tangent = linear.new_input(tangent_type)
-                inputs.append(JVPTracer(trace, primal, tangent))
+                tangent = linear.new_input(tangent_type.inner if is_ref(primal) else tangent_type)
+                inputs.append(DifferentiatedRef(trace, primal, tangent) if is_ref(primal) else JVPTracer(trace, primal, tangent))
                 invars.append(tangent.variable)
         with current_trace(trace):
             outs = fun(*inputs)
         pairs = [trace.split(out) for out in outs]
         out_atoms = [None if type(t) is Zero else linear.atom(t) for _, t in pairs]
+        refs = {i: None if type(x.dot) is Zero else linear.atom(x.dot) for i, x in enumerate(inputs) if type(x) is DifferentiatedRef}
     finally:
         trace.end()
         linear.end()
     outs = [p for p, _ in pairs]
-    return outs, Linear(linear.eqns, dict(zip(linear.constvars, linear.consts)), invars, out_atoms, types, [typeof(p) for p in outs])
+    return outs, Linear(linear.eqns, dict(zip(linear.constvars, linear.consts)), invars, out_atoms, types, [typeof(p) for p in outs], refs)
 
 
 def transpose_flat(linear: Linear, cotangents: Sequence, accumulators: Sequence[Accumulator | None] | None = None) -> list:
@@ -60,7 +67,12 @@ def transpose_flat(linear: Linear, cotangents: Sequence, accumulators: Sequence[
         given = {var: acc for var, acc in zip(linear.invars, accumulators) if var is not None and acc is not None}
     inputs = [None if var is None else given.setdefault(var, Accumulator(var.aval)) for var in linear.invars]
     backward_pass(linear.eqns, linear.residuals, given, linear.outs, cotangents)
-    return [Zero(t.tangent()) if acc is None else acc.result() for acc, t in zip(inputs, linear.in_types)]
+    return [Zero(_gradient_type(t)) if acc is None else acc.result() for acc, t in zip(inputs, linear.in_types)]
+
+
+def _gradient_type(t):
+    """The type of the cotangent of an input; that of a ref is the cotangent of the value that it holds at first."""
+    return (t.inner if type(t) is RefType else t).tangent()
 
 
 def backward_pass(eqns: Sequence[JaxprEqn], values: dict[Var, Any], accumulators: dict[Var, Accumulator],
