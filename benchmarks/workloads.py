@@ -63,8 +63,8 @@ def transformer_48(jax):
     return _transformer(jax, 48)
 
 
-def _transformer(jax, depth, width=128, heads=4, letters=256, batch=4, length=64):
-    """A decoder that predicts the next letter, its layers written one after the other by a Python loop."""
+def _transformer(jax, depth, width=128, heads=4, letters=256, batch=4, length=64, train=None):
+    """A decoder that predicts the next letter, its layers written one after the other by a Python loop. train(jax, loss, params, *data)."""
     jnp, nn = jax.numpy, jax.nn
 
     def layer():
@@ -93,7 +93,7 @@ def _transformer(jax, depth, width=128, heads=4, letters=256, batch=4, length=64
             x = x + nn.gelu(normalize(x, p["scale2"]) @ p["up"]) @ p["down"]
         scores = nn.log_softmax(x @ params["letters"].T)
         return -jnp.mean(jnp.sum(scores * nn.one_hot(text[:, 1:], letters), axis=-1))
-    return _sgd(jax, loss, params, text)
+    return (train or _sgd)(jax, loss, params, text)
 
 
 def _sgd(jax, loss, params, *data):

@@ -1,15 +1,20 @@
 """What every test relies on: eight CPU devices, and no jax in the process from beginning to end."""
 import os
 import sys
+from importlib.metadata import version
 
 # XLA reads this when the first device is asked for, so it stands before anything that could import mini_jax.
 DEVICES = "--xla_force_host_platform_device_count"
 if DEVICES not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DEVICES}=8".strip()
-# Tests compile thousands of small programs and run each once: LLVM's optimisations would cost more than all the rest.
-OPTIMIZATION = "--xla_backend_optimization_level"
-if OPTIMIZATION not in os.environ["XLA_FLAGS"]:
-    os.environ["XLA_FLAGS"] += f" {OPTIMIZATION}=0"
+# Tests compile thousands of small programs and run each once: LLVM's optimisations would cost more than all the rest, and so would
+# jaxlib 0.10's newer emitters, which jaxlib 0.11 leaves no choice about (so the run on the newest jaxlib tests those).
+FLAGS = {"xla_backend_optimization_level": "0", "xla_cpu_parallel_codegen_split_count": "1"}
+if version("jaxlib").startswith("0.10."):
+    FLAGS["xla_cpu_use_fusion_emitters"] = "false"
+for flag, value in FLAGS.items():
+    if flag not in os.environ["XLA_FLAGS"]:
+        os.environ["XLA_FLAGS"] += f" --{flag}={value}"
 
 import pytest
 

@@ -45,8 +45,8 @@ def assert_equals_nested_jvps(functions, xs, vs, order=ORDER, tolerance=1e-9):
 # --- primitives ---------------------------------------------------------------------------------------------------------------------
 
 # They have no rules of their own, and take seconds to compile; test_primitives checks their derivatives of second order.
-SLOW = {"zeta", "polygamma", "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e", "eig", "eigh", "lu", "reduce_prod",
-        "reduce_window"}
+SLOW = {"zeta", "polygamma", "igamma", "igammac", "igamma_grad_a", "regularized_incomplete_beta", "bessel_i0e", "bessel_i1e", "eig", "eigh",
+        "lu", "reduce_prod", "reduce_window"}
 
 
 def analytic():
@@ -231,6 +231,27 @@ def test_a_custom_vjp_is_differentiated_itself():
         return x * x
     f.defvjp(lambda x: (x * x, None), lambda _, ct: (0 * ct,))
     assert [float(t) for t in jet(f, (3.0,), ([1.0, 0.0],))[1]] == [6.0, 2.0]
+
+
+def test_effects_happen_once(capfd):
+    def f(x):
+        jax.debug.print("x = {}", x)
+        return jnp.sin(x)
+    for run in (jet, jax.jit(jet, static_argnums=0)):
+        run(f, (1.0,), ([1.0, 0.0, 0.0],))
+        jax.effects_barrier()
+        assert capfd.readouterr().out == "x = 1.0\n"
+
+
+def test_collectives_and_maps_over_devices():
+    weights = lambda x: jet(lambda x: jnp.exp(x) / lax.psum(jnp.exp(x), "i"), (x,), ([x, 0.0, 0.0],))
+    x = jnp.arange(3.0)
+    expected = jet(jax.nn.softmax, (x,), ([x, jnp.zeros(3), jnp.zeros(3)],))
+    for found in (jax.vmap(weights, axis_name="i")(x), jax.pmap(weights, axis_name="i")(x)):
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    _, terms = jet(jax.pmap(lambda x: jnp.sin(x) * x), (x,), ([jnp.ones(3), jnp.zeros(3)],))
+    np.testing.assert_allclose(terms[1], 2 * np.cos(x) - x * np.sin(x), rtol=1e-5)
 
 
 def test_arguments_may_be_pytrees():

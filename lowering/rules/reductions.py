@@ -67,16 +67,20 @@ def _reduce_monoid(e, eqn, x):
 
 
 def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
-    """The reduction of x over `axes` by an operation on two values, of which `start` is the identity."""
+    """The reduction of x over `axes`, a tuple that may be empty, by an operation on two values, of which `start` is the identity."""
     if not axes:
         return x
-    scalar = aval.update(shape=())
-    out = aval.update(shape=tuple([n for i, n in enumerate(aval.shape) if i not in axes]))
+    y = _reduced(e, operation, x, aval, axes, start)
+    return _with_nan(e, y, x, aval, axes) if operation in _EXTREMA and _by_library(e, aval, axes) else y
+
+
+def _reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
+    """The same; an extremum may miss NaN where a library finds it."""
+    scalar, out = aval.update(shape=()), _without(aval, axes)
     start = e.constant(start, scalar)
-    if dtypes.is_complex(aval.dtype) and operation in ("maximum", "minimum"):
+    if dtypes.is_complex(aval.dtype) and operation in _EXTREMA:
         region = lambda inner, p, q: combine(inner, operation, p, q, scalar)
-    elif (e.module.platform == "cpu" and dtypes.is_floating(aval.dtype) and operation in _DISGUISED
-          and prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS):
+    elif operation in _DISGUISED and _better_disguised(e, operation, aval, axes):
         region = lambda inner, p, q: _DISGUISED[operation](inner, p, q, scalar)
     else:
         return e.emit(f"stablehlo.reduce({x} init: {start}) applies stablehlo.{operation} across dimensions = {sorted(axes)} : "
@@ -86,14 +90,44 @@ def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
                   f"({aval.mlir}, {scalar.mlir}) -> {out.mlir}")
 
 
+def _without(aval, axes):
+    return aval.update(shape=tuple([n for i, n in enumerate(aval.shape) if i not in axes]))
+
+
 def _list(values) -> str:
     return ", ".join(map(str, values))
 
 
-# XLA's CPU compiler hands sums and extrema of floats to a library which takes ten to forty times as long as its own code
-# where the rows that are kept are long (jaxlib 0.10 to 0.12: more than 16384 entries). It recognises them by their operation, so
-# there they are written as something else that means the same.
+# XLA's CPU compiler hands sums and extrema of floats to a library (jaxlib 0.10 to 0.12). It takes ten to forty times as long as XLA's own
+# code where the rows that are kept are long (more than 16384 entries), and its extrema of float32 and float64 pass over NaN. XLA
+# recognises what it hands over by the operation, so where its own code is as fast the operation is written as something else that means
+# the same. Where the library is faster, a sum of squares, which it makes as fast and which is NaN only if a term is, says where NaN was.
 _LONG_ROWS = 16384
+_LIBRARY = 4096                                          # entries of the smallest arrays that are handed over
+_EXTREMA = "maximum", "minimum"
+
+
+def _better_disguised(e, operation: str, aval, axes) -> bool:
+    after = prod(aval.shape[max(axes) + 1:])
+    if e.module.platform != "cpu" or not dtypes.is_floating(aval.dtype):
+        return False
+    return after > _LONG_ROWS or operation in _EXTREMA and _misses_nan(aval) and after > 1 and max(axes) < len(axes)
+
+
+def _misses_nan(aval) -> bool:
+    return aval.dtype in (dtypes.float32, dtypes.float64) and aval.size >= _LIBRARY
+
+
+def _by_library(e, aval, axes) -> bool:
+    return e.module.platform == "cpu" and _misses_nan(aval) and not _better_disguised(e, "maximum", aval, axes)
+
+
+def _with_nan(e, extremum: str, x: str, aval, axes) -> str:
+    """The extremum of x over axes, or NaN where one is among the entries."""
+    out = _without(aval, axes)
+    squares = _reduced(e, "add", e.emit(f"stablehlo.multiply {x}, {x} : {aval.mlir}"), aval, axes, 0)
+    return e.emit(f"stablehlo.select {compare(e, 'NE', squares, squares, out)}, {squares}, {extremum} : "
+                  f"{out.update(dtype=dtypes.bool_).mlir}, {out.mlir}")
 
 
 def _plain_sum(e, x, y, aval):
@@ -130,7 +164,7 @@ def _arg_extremum(e, eqn, x):
     dtype = dtypes.uint8 if dtypes.is_bool(aval.dtype) else narrow_to_order(aval.dtype)
     x, aval = e.convert(x, aval, dtype), aval.update(dtype=dtype)
     n, after = aval.shape[axis], prod(aval.shape[axis + 1:])
-    index = aval.update(dtype=dtypes.int32 if n < 2 ** 31 else dtypes.int64)
+    index = aval.update(dtype=dtypes.int32 if n < 2 ** 30 else dtypes.int64)
     if e.module.platform != "cpu" or aval.size <= _SMALL:
         place = _reduced_pairs(e, x, aval, index, axis, largest)
     elif after >= _ROW and aval.size // n <= _ROWS:
@@ -147,17 +181,24 @@ def _worst(dtype, largest: bool):
 
 
 def _extremum_then_place(e, x, aval, index, axis: int, largest: bool) -> str:
-    kept = [i for i in range(aval.ndim) if i != axis]
-    out, flag = index.update(shape=tuple([aval.shape[i] for i in kept])), aval.update(dtype=dtypes.bool_).mlir
-    best = reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), _worst(aval.dtype, largest))
+    """The least of i where NaN stands and n + i where the extremum does."""
+    n, kept = aval.shape[axis], [i for i in range(aval.ndim) if i != axis]
+    out, flag = _without(index, (axis,)), aval.update(dtype=dtypes.bool_).mlir
+    counted = index.update(dtype=dtypes.float32) if 2 * n <= _FLOATS else index                   # XLA reduces floats faster
+    best = _reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), _worst(aval.dtype, largest))
     found = compare(e, "EQ", x, e.broadcast(best, out.update(dtype=aval.dtype), aval.shape, kept), aval)
+    places, size = e.emit(f"stablehlo.iota dim = {axis} : {counted.mlir}"), e.constant(n, counted)
+    if not dtypes.is_floating(aval.dtype):
+        candidates = e.emit(f"stablehlo.select {found}, {places}, {size} : {flag}, {counted.mlir}")
+    else:
+        later = e.emit(f"stablehlo.add {places}, {size} : {counted.mlir}")
+        candidates = e.emit(f"stablehlo.select {found}, {later}, {e.constant(2 * n, counted)} : {flag}, {counted.mlir}")
+        candidates = e.emit(f"stablehlo.select {compare(e, 'NE', x, x, aval)}, {places}, {candidates} : {flag}, {counted.mlir}")
+    first = _reduced(e, "minimum", candidates, counted, (axis,), greatest(counted.dtype))
+    first = e.convert(first, out.update(dtype=counted.dtype), index.dtype)
     if dtypes.is_floating(aval.dtype):
-        found = e.emit(f"stablehlo.or {found}, {compare(e, 'NE', x, x, aval)} : {flag}")
-    counted = index.update(dtype=dtypes.float32) if aval.shape[axis] <= _FLOATS else index      # XLA reduces floats faster
-    places, nowhere = e.emit(f"stablehlo.iota dim = {axis} : {counted.mlir}"), e.constant(aval.shape[axis], counted)
-    candidates = e.emit(f"stablehlo.select {found}, {places}, {nowhere} : {flag}, {counted.mlir}")
-    first = reduced(e, "minimum", candidates, counted, (axis,), greatest(counted.dtype))
-    return e.convert(first, out.update(dtype=counted.dtype), index.dtype)
+        first = e.emit(f"stablehlo.remainder {first}, {e.constant(n, out)} : {out.mlir}")
+    return first
 
 
 def _row_by_row(e, x, aval, index, axis: int, largest: bool) -> str:

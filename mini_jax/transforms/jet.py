@@ -5,10 +5,10 @@ one. All other operations follow from their jvp rules: where y = f(x), ẏ = jvp
 
     y₀ = f(x₀),    y_k = ẏ_{k-1} / k.
 
-Coefficient k - 1 of ẏ needs of y no more than y₀ … y_{k-1}. A rule that speaks of its own result (exp: t * y; tanh: t * (1 - y) * (1 + y)) is thus the
-differential equation that the function satisfies, and is solved coefficient by coefficient. For this, a series is lazy while a rule is
-at work: it knows how to find a coefficient when asked (McIlroy, Power Series, Power Serious, 1999; Griewank & Walther, Evaluating
-Derivatives, 2008, chapter 13).
+Coefficient k - 1 of ẏ needs of y no more than y₀ … y_{k-1}. A rule that speaks of its own result (exp: t * y; tanh: t * (1 - y) *
+(1 + y)) is thus the differential equation that the function satisfies, and is solved coefficient by coefficient. For this, a
+series is lazy while a rule is at work: it knows how to find a coefficient when asked (McIlroy, Power Series, Power Serious, 1999;
+Griewank & Walther, Evaluating Derivatives, 2008, chapter 13).
 """
 from __future__ import annotations
 
@@ -183,23 +183,25 @@ def _by_derivative(trace, primitive, args, params):
     @functools.cache
     def tangents():
         if primitive.jvp is None:
-            raise NotImplementedError(f"the derivative of {primitive.name} is not defined, and so neither is its Taylor series; custom_jvp can define "
-                                      "it for the function around it, stop_gradient leaves it out")
+            raise NotImplementedError(f"the derivative of {primitive.name} is not defined, and so neither is its Taylor series; custom_jvp "
+                                      "can define it for the function around it, stop_gradient leaves it out")
+        dots = [a.derivative() if trace.owns(a) else Zero(typeof(a).tangent()) for a in args]
         with current_trace(trace):
-            out = primitive.jvp(list(args), [a.derivative() if trace.owns(a) else Zero(typeof(a).tangent()) for a in args], **params)[1]
+            out = primitive.jvp(list(args), dots, **params)[1]
         return out if several else [out]
 
-    if primitive.effects_rule is not None or callable(params.get("call")):          # for its effects; and who knows a user's function's types before it ran
-        values()
-    if callable(params.get("call")):
+    def coefficient(i: int, k: int):
+        return _over(trace.coefficient(tangents()[i], k - 1), k) if k else values()[i]
+
+    def result(i: int, aval):
+        return JetTracer(trace, aval, [], functools.partial(coefficient, i)) if dtypes.is_inexact(aval.dtype) else values()[i]
+
+    if primitive.effects_rule is not None:               # it runs for its effects; and only so are the types of a user's function known
         types = [typeof(y) for y in values()]
     else:
         types = primitive.types(tuple([typeof(a) for a in args]), params)
         types = types if several else [types]
-
-    def coefficient(i: int, k: int):
-        return _over(trace.coefficient(tangents()[i], k - 1), k) if k else values()[i]
-    outs = [JetTracer(trace, t, [], functools.partial(coefficient, i)) if dtypes.is_inexact(t.dtype) else values()[i] for i, t in enumerate(types)]
+    outs = [result(i, t) for i, t in enumerate(types)]
     return outs if several else outs[0]
 
 
@@ -237,7 +239,9 @@ def _sum(trace, k, primitive, args, params):
 @_by_coefficient
 def _product(trace, k, primitive, args, params):
     """(a · b)_k = Σ a_j · b_{k-j}, for a product that is linear in both."""
-    return _cauchy(lambda a, b: primitive.bind(a, b, **params), [(trace.coefficient(args[0], j), trace.coefficient(args[1], k - j)) for j in range(k + 1)])
+    a, b = args
+    return _cauchy(lambda a, b: primitive.bind(a, b, **params),
+                   [(trace.coefficient(a, j), trace.coefficient(b, k - j)) for j in range(k + 1)])
 
 
 def _cauchy(product: Callable, pairs: Sequence[tuple]):
@@ -295,7 +299,8 @@ def jet_jaxpr(jaxpr: Jaxpr, order: int, present: tuple[tuple[bool, ...], ...]) -
         nonlocal found
         outs = jet_flat(lambda *xs: eval_jaxpr(jaxpr, (), *xs), _grouped(flat, present), order, jaxpr.info)
         found = tuple([tuple([c is not None for c in terms[1:]]) for terms in outs])
-        return [zero_value(t) if k == 0 and c is None else c for terms, t in zip(outs, jaxpr.out_types) for k, c in enumerate(terms) if c is not None or k == 0]
+        outs = [[zero_value(t) if y is None else y, *terms] for (y, *terms), t in zip(outs, jaxpr.out_types)]
+        return _flat(outs, found)
     program, consts = stage(fun, _types(jaxpr.in_types, present), jaxpr.info)
     return _Expanded(program.hoisted(), consts, found)
 
@@ -312,15 +317,15 @@ def _grouped(flat: Sequence, present: Sequence) -> list[list]:
 
 def _flat(series: Sequence[Sequence], present: Sequence) -> list:
     """The other way: each value and its coefficients that are to be there, as zeros where they are not."""
-    return [c for terms, row in zip(series, present)
-            for c in (terms[0], *[zero_value(typeof(terms[0]).tangent()) if c is None else c for c, live in zip(terms[1:], row) if live])]
+    return [c for (value, *terms), row in zip(series, present)
+            for c in (value, *[zero_value(typeof(value).tangent()) if c is None else c for c, live in zip(terms, row) if live])]
 
 
 def _giving(program: _Expanded, present: Sequence, types: Sequence) -> Jaxpr:
     """The program with these coefficients of its results, as zeros where it has none."""
     rows = _grouped(program.jaxpr.outvars, program.present)
-    return with_outputs(program.jaxpr, [out for terms, row, aval in zip(rows, present, types)
-                                        for out in (terms[0], *[aval.tangent() if c is None else c for c, live in zip(terms[1:], row) if live])])
+    return with_outputs(program.jaxpr, [out for (value, *terms), row, aval in zip(rows, present, types)
+                                        for out in (value, *[aval.tangent() if c is None else c for c, live in zip(terms, row) if live])])
 
 
 def _joined(a: Sequence, b: Sequence) -> tuple:
@@ -360,9 +365,8 @@ def _while(primitive, order, series, present, *, cond_jaxpr, body_jaxpr, cond_nc
     for aval, row in zip(body_jaxpr.out_types, carry):
         places.append(len(types))
         types += _types([aval], [row])
-    args = _flat(series[cond_nconsts:], (*consts, *carry))
-    outs = primitive.bind(*[terms[0] for terms in series[:cond_nconsts]], *body.consts, *args, cond_jaxpr=widened(cond_jaxpr, tuple(types), tuple(places)),
-                          body_jaxpr=_giving(body, carry, body_jaxpr.out_types), cond_nconsts=cond_nconsts,
+    of_condition, args = [terms[0] for terms in series[:cond_nconsts]], _flat(series[cond_nconsts:], (*consts, *carry))
+    outs = primitive.bind(*of_condition, *body.consts, *args, cond_jaxpr=widened(cond_jaxpr, tuple(types), tuple(places)), body_jaxpr=_giving(body, carry, body_jaxpr.out_types), cond_nconsts=cond_nconsts,
                           body_nconsts=len(body.consts) + len(consts) + sum(map(sum, consts)))
     return _grouped(outs, carry)
 
@@ -393,7 +397,8 @@ def _of_program(rule: Callable) -> Callable:
                 return eval_jaxpr(params["jaxpr"], (), *args)
         upto = functools.cache(results)
         with current_trace(trace.parent):
-            return [JetTracer(trace, t, [], lambda k, i=i: upto(k)[i][k]) if dtypes.is_inexact(t.dtype) else upto(0)[i][0] for i, t in enumerate(types)]
+            return [JetTracer(trace, t, [], lambda k, i=i: upto(k)[i][k]) if dtypes.is_inexact(t.dtype) else upto(0)[i][0]
+                    for i, t in enumerate(types)]
     return series
 
 
@@ -402,16 +407,19 @@ def _inlined(args, *, call, **_):
     return run_call(call, args)
 
 
-_LINEAR = ("neg", "real", "imag", "complex", "conj", "convert_element_type", "reduce_precision", "select_n", "name", "broadcast_in_dim", "reshape",
-           "squeeze", "transpose", "reduce_sum", "cumsum", "reduce_window_sum", "concatenate", "dynamic_slice", "dynamic_update_slice", "pad",
-           "rev", "scatter-add", "scatter-sub", "slice", "fft", "all_gather", "all_to_all", "ppermute", "psum_scatter")
+_LINEAR = ("neg", "real", "imag", "complex", "conj", "convert_element_type", "reduce_precision", "select_n", "name", "broadcast_in_dim",
+           "reshape", "squeeze", "transpose", "reduce_sum", "cumsum", "reduce_window_sum", "concatenate", "dynamic_slice",
+           "dynamic_update_slice", "pad", "rev", "scatter-add", "scatter-sub", "slice", "fft", "all_gather", "all_to_all", "ppermute",
+           "psum_scatter")
 _PRODUCTS = ("mul", "dot_general", "conv_general_dilated")
 
 rules = {
     **{table[name]: _linear for name in _LINEAR},
     **{table[name]: _product for name in _PRODUCTS},
-    elementwise.add_p: _sum, elementwise.sub_p: _sum, shapes.add_any_p: _sum, elementwise.div_p: _quotient, elementwise.integer_pow_p: _integer_power,
-    jit_p: _of_program(_call), remat_p: _of_program(_call), scan_p: _of_program(_scan), while_p: _of_program(_while), cond_p: _of_program(_cond),
+    elementwise.add_p: _sum, elementwise.sub_p: _sum, shapes.add_any_p: _sum,
+    elementwise.div_p: _quotient, elementwise.integer_pow_p: _integer_power,
+    jit_p: _of_program(_call), remat_p: _of_program(_call),
+    scan_p: _of_program(_scan), while_p: _of_program(_while), cond_p: _of_program(_cond),
     custom_vjp_call_p: _inlined,
 }
 
@@ -422,18 +430,20 @@ rules = {
 def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bool = True, **_):
     """The Taylor series of fun(x(s)) at s = 0, up to some order K, given those of the arguments x(s): (value, terms 1 … K).
 
-    primals: the arguments' values x(0), pytrees of floating arrays. series: for each argument the list of its K terms, of the structure and
-    types of the argument; for one that doesn't depend on s, K arrays of zeros. Returns (fun(*primals), the list of its terms for each leaf of it).
-    factorial_scaled: term k is the k-th derivative by s; otherwise it is the coefficient of sᵏ, a k!-th of that.
-    With the terms (v, 0, …, 0), for x + s v, term k of the result is the k-th derivative along v: that of one direction costs
-    O(K²) evaluations of fun, where nested jvps take 2ᴷ. A custom_vjp function is differentiated itself, without its rules.
-    Raises ValueError for terms of unequal numbers or shapes, TypeError for arguments that are no floating-point arrays.
+    primals: the arguments' values x(0), pytrees of floating arrays. series: for each argument the list of its K terms, of the
+    structure and types of the argument; for one that doesn't depend on s, K arrays of zeros. Returns (fun(*primals), the list of
+    its terms for each leaf of it). factorial_scaled: term k is the k-th derivative by s; otherwise it is the coefficient of sᵏ, a
+    k!-th of that. With the terms (v, 0, …, 0), for x + s v, term k of the result is the k-th derivative along v: that of one
+    direction costs O(K²) evaluations of fun, where nested jvps take 2ᴷ. A custom_vjp function is differentiated itself, without
+    its rules. Raises ValueError for terms of unequal numbers or shapes, TypeError for arguments that are no floating-point
+    arrays.
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(series, (tuple, list)) or len(primals) != len(series):
         raise TypeError(f"jet takes the arguments and their series as tuples of one length, got {primals!r:.200} and {series!r:.200}")
     for i, terms in enumerate(series):
         if not isinstance(terms, (tuple, list)):
-            raise TypeError(f"jet: the series of argument {i} is a list of terms, one for each order, got {terms!r:.200} of type {type(terms).__name__}")
+            raise TypeError(f"jet: the series of argument {i} is a list of terms, one for each order, got {terms!r:.200} "
+                            f"of type {type(terms).__name__}")
     if len({len(terms) for terms in series}) > 1:
         raise ValueError("jet terms have inconsistent lengths for different arguments: "
                          + ", ".join([f"{len(terms)} for argument {i}" for i, terms in enumerate(series)]))
@@ -443,7 +453,7 @@ def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bo
     types = [_type(leaf, i, info) for i, leaf in enumerate(leaves)]
     scale = [float(math.factorial(k)) if factorial_scaled else 1.0 for k in range(order + 1)]
     rows = [_terms([terms[k] for terms in series], tree, types, k + 1, info) for k in range(order)]
-    inputs = [[leaf, *[None if _known_zero(row[i]) else _over(row[i], scale[k + 1]) for k, row in enumerate(rows)]] for i, leaf in enumerate(leaves)]
+    inputs = [[leaf, *[None if _known_zero(row[i]) else _over(row[i], k) for row, k in zip(rows, scale[1:])]] for i, leaf in enumerate(leaves)]
     out_tree = None
 
     def flat(*xs):
@@ -452,7 +462,7 @@ def jet(fun: Callable, primals: Sequence, series: Sequence, factorial_scaled: bo
         return checked_outputs(outs, out_tree, info)
     outs = jet_flat(flat, inputs, order, info)
     value = [zero_value(typeof(terms)) if terms is None else terms for terms, *_ in outs]
-    terms = [[zero_value(typeof(y)) if c is None else _times(c, scale[k + 1]) for k, c in enumerate(terms)] for y, (_, *terms) in zip(value, outs)]
+    terms = [[zero_value(typeof(y)) if c is None else _times(c, k) for c, k in zip(terms, scale[1:])] for y, (_, *terms) in zip(value, outs)]
     return out_tree.unflatten(value), out_tree.unflatten(terms)
 
 
@@ -470,10 +480,11 @@ def _type(leaf, position: int, info: ProgramInfo):
     try:
         aval = typeof(leaf)
     except TypeError:
-        raise TypeError(f"jet: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is no array") from None
+        raise TypeError(f"jet: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is no array "
+                        "or number") from None
     if not dtypes.is_inexact(aval.dtype):
-        raise TypeError(f"jet: {info.path(position)} of {info.name} is {aval}; a series has floating-point coefficients: convert it to a floating dtype, or "
-                        "let the function use it without passing it")
+        raise TypeError(f"jet: {info.path(position)} of {info.name} is {aval}; a series has floating-point coefficients: convert it to a "
+                        "floating dtype, or let the function use it without passing it")
     return aval
 
 
@@ -488,6 +499,7 @@ def _terms(terms: Sequence, tree, types: Sequence, k: int, info: ProgramInfo) ->
             raise ValueError(f"jet: the term of order {k} for {info.path(i)} of {info.name} is {have}, but the argument is {aval}")
         if have.dtype != aval.dtype:
             if not have.weak_type and dtypes.is_inexact(have.dtype):
-                raise TypeError(f"jet: the term of order {k} for {info.path(i)} of {info.name} is {have}, but the argument is {aval}: give it that dtype")
+                raise TypeError(f"jet: the term of order {k} for {info.path(i)} of {info.name} is {have}, but the argument is {aval}: "
+                                "give it that dtype")
             leaves[i] = shapes.convert_element_type(term, aval.dtype)
     return leaves

@@ -27,10 +27,11 @@ linear_call_p = Primitive("linear_call", multiple_results=True, memoize=False, f
 def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_args):
     """fun(residual_args, linear_args), whose transpose in linear_args is fun_transpose.
 
-    fun: (r, x) -> y, linear in x. fun_transpose: (r, y) -> x, linear in y, of the structure, shapes and dtypes of linear_args; it takes the place of
-    what transposing fun would give, and fun is in turn its transpose. All are pytrees of arrays. That the two are transposes of each other
-    is not checked. In forward mode the derivative in linear_args is fun itself, that in residual_args fun's own.
-    Raises TypeError where fun_transpose returns another structure than linear_args has, ValueError where shapes differ.
+    fun: (r, x) -> y, linear in x. fun_transpose: (r, y) -> x, linear in y, of the structure, shapes and dtypes of linear_args; it
+    takes the place of what transposing fun would give, and fun is in turn its transpose. All are pytrees of arrays. That the two
+    are transposes of each other is not checked. In forward mode the derivative in linear_args is fun itself, that in
+    residual_args fun's own. Raises TypeError where fun_transpose returns another structure than linear_args has, ValueError where
+    shapes differ.
     """
     residuals, residual_tree = _flatten(residual_args)
     linear, linear_tree = _flatten(linear_args)
@@ -45,8 +46,8 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_ar
         result = fun_transpose(residual_tree.unflatten(args[:len(residuals)]), out_tree.unflatten(args[len(residuals):]))
         outs, tree = _flatten(result)
         if tree != linear_tree:
-            raise TypeError(f"linear_call: {function_name(fun_transpose)}, the transpose of {function_name(fun)}, must return the structure of the linear "
-                            f"arguments, {linear_tree}, but returns {tree}")
+            raise TypeError(f"linear_call: {function_name(fun_transpose)}, the transpose of {function_name(fun)}, must return the structure of "
+                            f"the linear arguments, {linear_tree}, but returns {tree}")
         return [_fitting(out, aval, fun, fun_transpose) for out, aval in zip(outs, types)]
     outs = linear_call_p.bind(*residuals, *linear, call=call, transpose=transpose, count=len(residuals))
     return out_tree.unflatten(outs)
@@ -55,7 +56,8 @@ def linear_call(fun: Callable, fun_transpose: Callable, residual_args, linear_ar
 def _fitting(out, aval, fun: Callable, fun_transpose: Callable):
     have, want = typeof(out), aval.tangent()
     if have.shape != want.shape:
-        raise ValueError(f"linear_call: {function_name(fun_transpose)}, the transpose of {function_name(fun)}, returned {have} for a linear argument of type {aval}")
+        raise ValueError(f"linear_call: {function_name(fun_transpose)}, the transpose of {function_name(fun)}, returned {have} for a linear "
+                         f"argument of type {aval}")
     return out if have.dtype == want.dtype else shapes.convert_element_type(out, want.dtype)
 
 
@@ -72,7 +74,8 @@ def _jvp(primals, tangents, *, call, transpose, count):
     if any([type(t) is not Zero for t in tangents[count:]]):
         parts.append(bind(_instantiated(tangents[count:])))
     if any([type(t) is not Zero for t in tangents[:count]]):
-        parts.append(jvp_flat(lambda *residuals: run_call(call, [*residuals, *primals[count:]]), primals[:count], tangents[:count])[1])
+        of_residuals = lambda *residuals: run_call(call, [*residuals, *primals[count:]])
+        parts.append(jvp_flat(of_residuals, primals[:count], tangents[:count])[1])
     dots = [Zero(typeof(out).tangent()) for out in outs]
     for part in parts:
         dots = [b if type(a) is Zero else a if type(b) is Zero else shapes.add_any(a, b) for a, b in zip(dots, part)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, Sequence
 
-from mini_jax.core.linear import Accumulator, Refused, Zero
+from mini_jax.core.linear import Accumulator, Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, dce, memoized
 from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import StagingTrace, eval_jaxpr
@@ -177,9 +177,13 @@ class Transposed(NamedTuple):
     nonzero: tuple[bool, ...]
 
 
+CARRIED = "carried"
+
+
 @memoized
 def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple[bool, ...]) -> Transposed:
-    """Transpose a program. linear_inputs: for each input False (a plain value), True, or None (linear, but nobody wants its cotangent).
+    """Transpose a program. linear_inputs: for each input False (a plain value), True, None (linear, but nobody wants its cotangent), or
+    CARRIED (linear; its cotangent is added in place to a sum, which is a further input of the result, after the others).
 
     Parts of the program that depend on plain values only are run forward first.
     """
@@ -192,7 +196,8 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple[bool, 
             inputs = [trace.new_input(t) if v is None else v for v, t in zip(values, jaxpr.in_types)]
             with current_trace(trace):
                 outs = eval_jaxpr(jaxpr, (), *inputs)
-            accumulators = {var: (Refused if is_linear is None else Accumulator)(var.aval)
+            accumulators = {var: Refused(var.aval) if is_linear is None else Accumulator(var.aval) if is_linear is True
+                            else Carried(var.aval, known.new_input(var.aval))
                             for var, is_linear in zip(trace.invars, [k for k in linear_inputs if k is not False])}
             results = dict(accumulators)
             backward_pass(trace.eqns, dict(zip(trace.constvars, trace.consts)), accumulators, [trace.atom(out) for out in outs], cts)

@@ -1,9 +1,9 @@
-"""What `custom_vjp(…).defvjp(…, optimize_remat=True)` records for the forward rule: a call that knows what to run where nobody reads its residuals.
+"""remat_opt: the forward rule of a custom_vjp (with optimize_remat) as an operation that knows what to run where its residuals are not read.
 
     remat_opt_p   constants, inputs -> outputs, residuals     with the programs of the forward rule and of the function itself
 
-Under checkpoint the forward pass drops the residuals. A rule that is one opaque operation (a kernel, a callback) would compute them all the
-same; with this, dead code elimination puts the function in its place.
+Under checkpoint the forward pass drops the residuals. A rule that is one opaque operation (a kernel, a callback) would compute
+them all the same; with this, dead code elimination puts the function in its place.
 """
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def _together(programs: Sequence, consts: Sequence[Sequence]) -> tuple[list, lis
 
 
 def _batch(axis, args, dims, *, forward, value):
-    args, dims = [a if d is None else move_batch(a, axis.size, d, 0) for a, d in zip(args, dims)], tuple([None if d is None else 0 for d in dims])
+    args = [a if d is None else move_batch(a, axis.size, d, 0) for a, d in zip(args, dims)]
+    dims = tuple([None if d is None else 0 for d in dims])
     parts = [batch_jaxpr(program, axis, dims, (0,) * len(program.outvars)) for program in (forward, value)]
     programs, consts = _together([p.jaxpr for p in parts], [p.consts for p in parts])
     outs = remat_opt_p.bind(*consts, *args, forward=programs[0], value=programs[1])

@@ -17,7 +17,7 @@ from mini_jax.transforms.control.pieces import Unfolded, chosen, dependent, enla
 from mini_jax.transforms.control.running import run
 from mini_jax.transforms.control.scan import in_three, scan_p, types_of
 from mini_jax.transforms.jvp import jvp_jaxpr
-from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.linearize import CARRIED, linearize_jaxpr, transpose_jaxpr
 
 
 # --- forward ------------------------------------------------------------------------------------------------------------------------
@@ -314,19 +314,34 @@ def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, 
         if joined(carry, carry_live) == carry:
             break
         carry = joined(carry, carry_live)
+    part = _read_in_part(jaxpr, num_consts, of_consts)
+    if any(part):
+        back = transpose_jaxpr(jaxpr, (*[CARRIED if p else k for p, k in zip(part, of_consts)], *[True] * num_carry, *of_xs), (*carry, *ys))
+        consts_live = back.nonzero[:linear_consts]
+    in_place = chosen(chosen(part, [k is not False for k in of_consts]), consts_live)
     extra, values = len(back.consts), len(of_consts) - linear_consts
     x_values = len(of_xs) - linear_xs
     const_vars, x_vars, ct_vars = in_three(back.jaxpr.invars, extra + values, x_values)
-    carry_cts, y_cts = ct_vars[:sum(carry)], ct_vars[sum(carry):]
+    carry_cts, y_cts, given_sums = in_three(ct_vars, sum(carry), sum(ys))
     outs_consts, outs_carry, outs_xs = in_three(back.jaxpr.outvars, sum(consts_live), sum(carry_live))
-    sums = [Var(atom.aval) for atom in outs_consts]
-    added = [Var(atom.aval) for atom in outs_consts]
-    eqns = [JaxprEqn(shapes.add_any_p, [total, ct], [var], {}, NO_EFFECTS, None) for total, ct, var in zip(sums, outs_consts, added)]
+    given_sums = iter(given_sums)
+    sums = [next(given_sums) if p else Var(atom.aval) for p, atom in zip(in_place, outs_consts)]
+    added = [atom if p else Var(atom.aval) for p, atom in zip(in_place, outs_consts)]
+    eqns = [JaxprEqn(shapes.add_any_p, [total, ct], [var], {}, NO_EFFECTS, None)
+            for p, total, ct, var in zip(in_place, sums, outs_consts, added) if not p]
     carry_types = [v.aval.tangent() for v in jaxpr.invars[num_consts:num_consts + num_carry]]
     body = with_outputs(back.jaxpr.replace(eqns=[*back.jaxpr.eqns, *eqns]),
                         [*added, *chosen(given(outs_carry, carry_live, carry_types), carry), *outs_xs],
                         [*const_vars, *sums, *carry_cts, *x_vars, *y_cts])
     return _Backward(body, back.consts, carry, consts_live, xs_live)
+
+
+def _read_in_part(jaxpr: Jaxpr, num_consts: int, kinds: tuple) -> list[bool]:
+    """For each constant whether it is linear and a step reads small parts of it: their cotangents are then added in place to the sum that
+    the loop carries, where the sum of whole ones would cost its size at every step."""
+    small = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive.name in ("slice", "dynamic_slice", "gather")
+             and 8 * eqn.outvars[0].aval.size <= eqn.invars[0].aval.size}
+    return [kind is True and v in small for v, kind in zip(jaxpr.invars[:num_consts], kinds)]
 
 
 def _transpose(cts, *args, jaxpr, num_consts, num_carry, reverse, **params):

@@ -1,6 +1,6 @@
-"""custom_root and custom_linear_solve: solutions of equations, differentiated as what solves the equation, not as what the solver does.
+"""custom_root and custom_linear_solve: solutions of equations, with the derivatives that follow from the equation, not from the solver.
 
-    custom_linear_solve_p   constants, b -> x, aux     where A x = b; with the programs of A, of its transpose, and of a solver for each
+    custom_linear_solve_p   constants, b -> x, aux     where A x = b; with the programs of A and Aᵀ, and of a solver for each
 
 Where A x = b and all of it moves, A ẋ = ḃ - Ȧ x: another system with the same A. The solution is linear in b; its transpose solves
 with Aᵀ. Where f(x) = 0 and f moves, ∂f ẋ = -ḟ (the implicit function theorem).
@@ -20,7 +20,8 @@ from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.lax import elementwise
 from mini_jax.transforms.autodiff import instantiate, linearize
-from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
+from mini_jax.transforms.control.bodies import (
+    Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types)
 from mini_jax.transforms.control.pieces import given, in_common, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.custom_derivatives import custom_jvp_call_p
@@ -40,12 +41,12 @@ def custom_linear_solve(matvec: Callable, b, solve: Callable, transpose_solve: C
                         has_aux: bool = False):
     """The solution x of matvec(x) = b that solve(matvec, b) finds, with the derivatives of a solution.
 
-    matvec: a linear function from pytrees of the structure, shapes and dtypes of b to such; derivatives in values that it captures count.
-    solve: (matvec, b) -> x. It is not differentiated, and may be a while_loop.
-    transpose_solve: (vecmat, b) -> x, the same for the transpose of matvec, which is derived; needed in reverse mode, unless
-    symmetric: matvec is its own transpose, and solve serves for both. has_aux: both solvers return (x, aux), and so does this function.
-    That matvec(x) = b, and that it is linear, is not checked. Raises TypeError where matvec or a solver returns another structure or dtypes
-    than b has and in reverse mode without transpose_solve, ValueError where shapes differ.
+    matvec: a linear function from pytrees of the structure, shapes and dtypes of b to such; derivatives in values that it
+    captures count. solve: (matvec, b) -> x. It is not differentiated, and may be a while_loop. transpose_solve: (vecmat, b) -> x,
+    the same for the transpose of matvec, which is derived; needed in reverse mode, unless symmetric: matvec is its own transpose,
+    and solve serves for both. has_aux: both solvers return (x, aux), and so does this function. That matvec(x) = b, and that it
+    is linear, is not checked. Raises TypeError where matvec or a solver returns another structure or dtypes than b has and in
+    reverse mode without transpose_solve, ValueError where shapes differ.
     """
     what = "custom_linear_solve"
     for fun, name in ((matvec, "matvec"), (solve, "solve"), *([] if transpose_solve is None else [(transpose_solve, "transpose_solve")])):
@@ -54,7 +55,8 @@ def custom_linear_solve(matvec: Callable, b, solve: Callable, transpose_solve: C
     types = value_types(leaves, ProgramInfo(what, matvec, tree_paths(tree, "b")))
     for path, t in zip(tree_paths(tree, "b"), types):
         if not dtypes.is_inexact(t.dtype):
-            raise TypeError(f"{what}: {path} is {t}; a linear system is solved in floating-point numbers: convert it, as in .astype('float32')")
+            raise TypeError(f"{what}: {path} is {t}; a linear system is solved in floating-point numbers: convert it, as in "
+                            ".astype('float32')")
     with config.disable_jit(False):                  # the solvers are recorded, whatever runs around them
         product = _recorded(what, "matvec", matvec, tree, types, "b")
         count = len(product.consts)
@@ -104,7 +106,7 @@ def _check(what: str, name: str, like: str, tree: PyTreeDef, types: Sequence, fo
 
 
 def _solver(what: str, name: str, like: str, solve: Callable, product: Jaxpr, count: int, tree: PyTreeDef, types: tuple, has_aux: bool) -> Body:
-    """The program (own constants, constants of the product, b or guess) -> (x, aux), the values of its own constants, the structure of aux."""
+    """The program (own constants, constants of the product, b) -> (x, aux), the values of its own constants, the structure of aux."""
     aux_tree, info = None, ProgramInfo(what, solve)
 
     def flat(*args):
@@ -114,8 +116,9 @@ def _solver(what: str, name: str, like: str, solve: Callable, product: Jaxpr, co
         def multiply(v):
             values, found = flatten(v)
             if found != tree or not all([same_type(_like(x, t), t) for x, t in zip(values, types)]):
-                raise TypeError(f"{what}: {name} must apply the function that it is given to values like {like}, of types {list(map(str, types))} in the "
-                                f"structure {tree}, but applies it to {[str(typeof(x)) for x in values]} in the structure {found}")
+                raise TypeError(f"{what}: {name} must apply the function that it is given to values like {like}, of types "
+                                f"{list(map(str, types))} in the structure {tree}, but applies it to {[str(typeof(x)) for x in values]} "
+                                f"in the structure {found}")
             return tree.unflatten(eval_jaxpr(product, (), *consts, *values))
         x, aux, aux_tree = _solution(what, name, like, solve(multiply, tree.unflatten(b)), tree, types, has_aux, info)
         return [*x, *aux]
@@ -177,8 +180,8 @@ def _transpose(cts, *args, num_consts, matvec, solve, vecmat, transpose_solve):
     if any([isinstance(c, Accumulator) for c in consts]):
         raise NotImplementedError("custom_linear_solve is linear in b, not in what matvec captures, so it can't be transposed there")
     if transpose_solve is None:
-        raise TypeError("custom_linear_solve in reverse mode (grad, vjp, jacrev) needs transpose_solve, a function (vecmat, b) -> x that solves with "
-                        "the transpose of matvec; where matvec is its own transpose, pass symmetric=True")
+        raise TypeError("custom_linear_solve in reverse mode (grad, vjp, jacrev) needs transpose_solve, a function (vecmat, b) -> x that "
+                        "solves with the transpose of matvec; where matvec is its own transpose, pass symmetric=True")
     outs = custom_linear_solve_p.bind(*consts, *[instantiate(ct) for ct in cts[:len(b)]], num_consts=num_consts, matvec=vecmat,
                                       solve=transpose_solve, vecmat=matvec, transpose_solve=solve)
     for arg, ct in zip(b, outs):
@@ -213,12 +216,11 @@ def _lower(e, eqn, *operands):
 def custom_root(f: Callable, initial_guess, solve: Callable, tangent_solve: Callable, has_aux: bool = False):
     """The root x of f that solve(f, initial_guess) finds, with the derivatives of a root in what f captures.
 
-    f: from pytrees of the structure, shapes and dtypes of initial_guess to such. solve: (f, initial_guess) -> x with f(x) = 0. It is
-    not differentiated, and may be a while_loop.
-    tangent_solve: (g, y) -> x with g(x) = y, where g is f linearized at the root: for scalars lambda g, y: y / g(1.0). It is linear in y, and
-    is transposed in reverse mode; an iterative one calls custom_linear_solve. has_aux: solve returns (x, aux), and so does this function.
-    That f(x) = 0 is not checked. Raises TypeError where f or a solver returns another structure or dtypes than initial_guess has,
-    ValueError where shapes differ.
+    f: from pytrees of the structure, shapes and dtypes of initial_guess to such. solve: (f, initial_guess) -> x with f(x) = 0. It
+    is not differentiated, and may be a while_loop. tangent_solve: (g, y) -> x with g(x) = y, where g is f linearized at the root:
+    for scalars lambda g, y: y / g(1.0). It is linear in y, and is transposed in reverse mode; an iterative one calls
+    custom_linear_solve. has_aux: solve returns (x, aux), and so does this function. That f(x) = 0 is not checked. Raises
+    TypeError where f or a solver returns another structure or dtypes than initial_guess has, ValueError where shapes differ.
     """
     what = "custom_root"
     for fun, name in ((f, "f"), (solve, "solve"), (tangent_solve, "tangent_solve")):
