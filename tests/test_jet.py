@@ -155,7 +155,7 @@ def test_programs_of_all_kinds():
     assert_equals_nested_jvps([
         lambda x: jax.nn.softmax(W @ x),
         lambda x: {"a": jnp.sort(x * x)[::-1], "b": (jnp.max(x), x[1], jnp.where(x > 0.4, x ** 3, 0.0))},
-        lambda x: jnp.cumprod(x) + jnp.prod(x) + jnp.linalg.norm(x),
+        lambda x: jnp.prod(x) + jnp.linalg.norm(x),
         lambda x: jnp.linalg.solve(W + jnp.outer(x, x), x),
         step,
         lambda x: step(step(x)),
