@@ -79,12 +79,31 @@ def public(primitive: Primitive, formula: str, name: str | None = None, argument
         def fun(x, y):
             if type(x) in python_scalars or type(y) in python_scalars:
                 x, y = of_one_dtype(x, y)
-            return state.trace.process(primitive, (x, y), {})
+            try:
+                return state.trace.process(primitive, (x, y), {})
+            except TypeError:
+                operands = _repeated(x, y)
+            return state.trace.process(primitive, operands, {})
     else:
         def fun(x, y, z):
-            return state.trace.process(primitive, tuple(of_one_dtype(x, y, z)), {})
+            operands = tuple(of_one_dtype(x, y, z))
+            try:
+                return state.trace.process(primitive, operands, {})
+            except TypeError:
+                operands = _repeated(*operands)
+            return state.trace.process(primitive, operands, {})
     arguments = tuple(arguments or ("x", "y", "z")[:arity])
     return named(fun, name, f"{formula}.\n\n{_contract(primitive, arguments, accuracy)}", arguments)
+
+
+def _repeated(*operands) -> tuple:
+    """Operands of one number of dimensions that differ in sizes 1, repeated along those. Raises again what is being handled where they are not such."""
+    types = [typeof(x) for x in operands]
+    sizes = [{n for n in place if n != 1} for place in zip(*[t.shape for t in types])]
+    if len({t.ndim for t in types}) > 1 or any([len(found) > 1 for found in sizes]) or len({t.shape for t in types}) == 1:
+        raise
+    shape = tuple([found.pop() if found else 1 for found in sizes])
+    return tuple([x if t.shape == shape else rows.shapes.broadcast_in_dim(x, shape, tuple(range(t.ndim))) for x, t in zip(operands, types)])
 
 
 def named(fun: FunctionType, name: str, doc: str, arguments: Sequence[str] = ()) -> FunctionType:
@@ -108,8 +127,8 @@ def _contract(primitive: Primitive, arguments: Sequence[str], accuracy: bool) ->
     if len(arguments) == 1:
         text = f"{arguments[0]}: an array or number, {kinds}. Returns an array of its shape. Raises TypeError for other dtypes."
     else:
-        text = (f"{', '.join(arguments)}: arrays or numbers of one dtype, {kinds}, and of one shape (or scalars, which\n"
-                "    stand for an array of equal entries). Returns an array of that shape. Raises TypeError for other dtypes or shapes.")
+        text = (f"{', '.join(arguments)}: arrays or numbers of one dtype, {kinds}, and of one shape (sizes 1 are\n"
+                "    repeated), or scalars, which stand for an array of equal entries. Returns an array of that shape. Raises TypeError for other dtypes or shapes.")
     if accuracy:
         text += ("\n    accuracy: None, AccuracyMode.DEFAULT or HIGHEST, or a Tolerance: what the compiler may trade for speed. "
                  "(StableHLO: result_accuracy)")

@@ -43,7 +43,7 @@ def result_shape(name: str, types: Sequence) -> tuple[int, ...]:
     for t in types:
         if t.shape:
             if shape and t.shape != shape:
-                raise type_error(name, types, f"shapes {shape} and {t.shape} differ; lax operations take equal shapes or scalars "
+                raise type_error(name, types, f"shapes {shape} and {t.shape} differ; lax operations take equal shapes, up to sizes 1, or scalars "
                                  "(mini_jax.numpy functions broadcast)")
             shape = t.shape
     return shape

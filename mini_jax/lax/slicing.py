@@ -252,12 +252,13 @@ def dynamic_update_slice_in_dim(operand, update, start_index, axis: int, *, allo
 
 
 def dynamic_update_index_in_dim(operand, update, index, axis: int, *, allow_negative_indices: bool = True):
-    """`operand` with operand[index] along `axis` replaced; `update` has size 1 there, or lacks that dimension."""
+    """`operand` with operand[index] along `axis` replaced; `update` has size 1 there, or lacks that dimension; of another size it
+    replaces as many, from index on."""
     aval, new = typeof(operand), typeof(update)
     axis = canonical_axis(axis, aval.ndim)
     if new.ndim == aval.ndim - 1:
         update = reshape(update, _inserted(new.shape, axis, 1))
-    elif new.ndim != aval.ndim or new.shape[axis] != 1:
+    elif new.ndim != aval.ndim:
         raise TypeError(f"lax.dynamic_update_index_in_dim({aval}, {new}, axis={axis}): the update must have size 1 along the axis, or "
                         "lack it")
     return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
