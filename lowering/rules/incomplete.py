@@ -197,7 +197,8 @@ def _gamma_program(finish: Callable, derivative: bool) -> Callable:
 
 def _invalid(a, x):
     """a < 0, x < 0 or NaN; and the corners (0, 0) and (∞, ∞)."""
-    return lax.bitwise_not((a >= 0) & (x >= 0)) | (a == x) & ((a == 0) | (a == math.inf))
+    # (not "not a >= 0": XLA takes max(x, 0) ≥ 0 to hold, NaN or not)
+    return (a < 0) | (x < 0) | (a != a) | (x != x) | (a == x) & ((a == 0) | (a == math.inf))
 
 
 def _igamma(upper: bool) -> Callable:
