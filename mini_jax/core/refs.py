@@ -1,7 +1,7 @@
 """Refs: arrays that programs read and write in place. Their type, what programs do to them, and how they are discharged.
 
 A ref stands in a program as a variable of type `Ref{f32[3]}`. Where operations run at once it is an object that owns an array
-(mini_jax.refs); while a program is recorded, a tracer. Every other transformation holds the value of a ref made inside of it in a
+(runtime/refs.py); while a program is recorded, a tracer. Every other transformation holds the value of a ref made inside of it in a
 `Cell`, on which reads and writes are ordinary operations on that value: it is discharged on the fly, and no rule for derivatives or
 batching needs to know of refs. `discharged` does the same to a whole program: refs among its inputs become values, what they hold at
 the end becomes further results.
@@ -31,7 +31,7 @@ class RefLike:
     """What a user holds: the object that owns an array, or what stands for one in a transformation.
 
     created: where, as `core.source` captured it; status: LIVE, FROZEN, or why it can't be used any more.
-    mini_jax.refs sets the methods of indexing on this class.
+    numpy/refs.py sets the methods of indexing on this class.
     """
     __slots__ = ()
     __hash__ = object.__hash__
