@@ -9,7 +9,6 @@ import mini_jax.numpy as jnp
 from mini_jax import lax
 from mini_jax.custom_derivatives import (
     SymbolicZero, closure_convert, custom_gradient, custom_vjp_primal_tree_values, linear_call, zero_from_primal)
-from tests.test_primitives import compiled
 
 
 def numbers(tree):
@@ -31,7 +30,7 @@ def test_arguments_that_are_not_differentiated_come_first_in_the_rule():
     def power(x, n=2):
         return x ** n
     power.defjvp(lambda n, primals, tangents: (primals[0] ** n, n * tangents[0]))
-    found = compiled(lambda x: (jax.grad(lambda x: apply(jnp.cos, x, 3))(x), jax.grad(lambda x: apply(jnp.cos, x, n=3))(x), jax.grad(power)(x),
+    found = jax.jit(lambda x: (jax.grad(lambda x: apply(jnp.cos, x, 3))(x), jax.grad(lambda x: apply(jnp.cos, x, n=3))(x), jax.grad(power)(x),
                                 jax.grad(power)(x, 5), jax.vmap(jax.grad(lambda x: power(x, n=4)))(jnp.stack([x, x]))))(1.0)
     assert numbers(found) == (30, 30, 2, 5, [4, 4])
 
@@ -89,7 +88,7 @@ def test_the_backward_rule_gets_arguments_that_are_not_differentiated_first():
         return fun(x) * y * n
     f.defvjp(lambda fun, x, y, n: (fun(x) * y * n, x), lambda fun, n, x, ct: (100 * n * ct, ct * x))
     gradient = jax.grad(lambda x, y: f(jnp.cos, x, y, 2), (0, 1))
-    assert numbers(compiled(lambda: (gradient(1.0, 2.0), jax.vmap(gradient, (0, None))(jnp.ones(2), 2.0)))()) == ((200, 1), ([200, 200], [1, 1]))
+    assert numbers(jax.jit(lambda: (gradient(1.0, 2.0), jax.vmap(gradient, (0, None))(jnp.ones(2), 2.0)))()) == ((200, 1), ([200, 200], [1, 1]))
 
 
 def test_none_stands_for_a_zero_cotangent_of_an_argument_or_of_a_leaf():
@@ -168,7 +167,7 @@ def test_where_residuals_are_dropped_the_function_runs_instead_of_the_forward_ru
     f = opaque(optimize_remat, log)
     block = jax.checkpoint(lambda x: f(x) * 2)
     twice = lambda x: lax.scan(lambda c, _: (block(c), None), x, None, length=2)[0]
-    value, gradient = compiled(jax.value_and_grad(twice))(0.5)
+    value, gradient = jax.jit(jax.value_and_grad(twice))(0.5)
     once = 2 * np.sin(0.5)
     np.testing.assert_allclose([value, gradient], [2 * np.sin(once), 4 * np.cos(once) * np.cos(0.5)], rtol=1e-5)
     assert log == [*["function" if optimize_remat else "rule"] * 2, "rule", "rule"]          # forwards, and again backwards
@@ -196,7 +195,7 @@ def test_custom_gradient_gives_value_and_rule_together():
     def g(x):
         return x ** 2, lambda ct: ct * x
     gradient = jax.grad(f, (0, 1))
-    found = compiled(lambda x: (f(x, y=2.0), gradient(x, 2.0), jax.vmap(gradient, (0, None))(jnp.stack([x, x]), 2.0), jax.grad(g)(3.0),
+    found = jax.jit(lambda x: (f(x, y=2.0), gradient(x, 2.0), jax.vmap(gradient, (0, None))(jnp.stack([x, x]), 2.0), jax.grad(g)(3.0),
                                 jax.grad(lambda x: lax.scan(lambda c, _: (g(c), None), x, None, length=2)[0])(3.0), jax.grad(jax.grad(g))(3.0)))(1.0)
     s = round(float(np.sin(1.0)), 5)
     assert numbers(found) == (round(float(2 * np.sin(1.0)), 5), (s, 2), ([s, s], [2, 2]), 3, 27, 1)
@@ -221,7 +220,7 @@ def test_linear_call_goes_through_the_transformations():
         return [jax.jvp(f, (3.0, 2.0), (1.0, 0.5)), gradient(3.0, 2.0), jax.vmap(gradient)(xs, rs), jax.vmap(gradient, (None, 0))(3.0, rs),
                 jax.grad(lambda x: jax.vmap(f, (None, 0))(x, rs).sum())(3.0), jax.hessian(lambda x: f(x, x) * f(x, 2.0))(3.0),
                 jax.grad(lambda x: lax.scan(lambda c, r: (f(c, r), None), x, rs)[0])(3.0)]
-    ours, plain = compiled(lambda: (everything(divided), everything(jnp.divide)))()
+    ours, plain = jax.jit(lambda: (everything(divided), everything(jnp.divide)))()
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
