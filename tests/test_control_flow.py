@@ -12,7 +12,6 @@ import mini_jax.numpy as jnp
 from mini_jax import lax
 from mini_jax.core.check import check_jaxpr
 from mini_jax.core.program import dce, subprograms
-from mini_jax.runtime.xla import jaxlib_version
 
 STEPS = 4
 
@@ -108,21 +107,13 @@ def check_programs(fun, *args):
     check_jaxpr(jax.make_jaxpr(fun)(*args))
 
 
-# Compile fast, run slowly.
-QUICK = {"xla_backend_optimization_level": 0} | ({"xla_cpu_use_fusion_emitters": False} if jaxlib_version < (0, 11) else {})
-
-
-def compiled(fun):
-    return jax.jit(fun, compiler_options=QUICK)
-
-
 @pytest.mark.parametrize("seed,reverse,unroll", [(0, False, 1), (1, True, 1), (2, False, 3), (4, True, 2)])
 def test_scan_equals_the_python_loop_in_value_derivatives_and_batches(seed, reverse, unroll):
     body, args = body_of(seed), arguments(seed)
     direction = jax.tree.map(lambda leaf: np.float32(0.5) - leaf, args)
     many = np.stack([args[2], 1 - args[2], args[2] * 0.5])
     looped, scanned = everything(by_loop(body, reverse)), everything(by_scan(body, reverse, unroll))
-    assert_equal_trees(compiled(scanned)(args, direction, many), compiled(looped)(args, direction, many))
+    assert_equal_trees(jax.jit(scanned)(args, direction, many), jax.jit(looped)(args, direction, many))
     check_programs(scanned, args, direction, many)
 
 
@@ -171,7 +162,7 @@ def test_loops_nest_three_deep():
         loss = lambda x, w: scalar(run(x, w))
         return lambda x, w: (run(x, w), jax.grad(loss, (0, 1))(x, w), jax.hessian(loss, 1)(x, w),
                              jax.vmap(jax.grad(loss), (0, None))(jnp.stack([x, 2 * x]), w), jax.jvp(loss, (x, w), (w, x)))
-    assert_equal_trees(compiled(all_of(scanned))(x, w), compiled(all_of(looped))(x, w))
+    assert_equal_trees(jax.jit(all_of(scanned))(x, w), jax.jit(all_of(looped))(x, w))
     check_programs(all_of(scanned), x, w)
 
 

@@ -2,6 +2,7 @@
 
 A primitive that lacks a rule or a sample fails by name. Values are compared with NumPy's, derivatives with finite differences,
 batching with a Python loop, transposes with the identity <ct, f(t)> = <transpose(ct), t>.
+Values are those of compiled kernels, in every dtype; the programs of derivatives, batches and transposes, dozens of results each, are folded.
 """
 import itertools
 from pathlib import Path
@@ -15,7 +16,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.linear import Accumulator, Refused, Zero
 from mini_jax.core.primitive import table
 from mini_jax.core.trace import typeof
-from mini_jax.runtime.xla import jaxlib_version
+from tests.folded import folded
 from tests.samples import Sample, collect
 
 # Families whose primitives take programs, devices or effects, and the file that tests them.
@@ -28,8 +29,6 @@ ELSEWHERE = {
 }
 BATCH = 4                                   # unlike every size of a sample, so that a confusion of axes shows
 STEP = 3e-4                                 # of the differences; their error is of the order STEP⁴ and eps / STEP
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True, "xla_cpu_parallel_codegen_split_count": 1,
-         **({"xla_cpu_use_fusion_emitters": False} if jaxlib_version < (0, 11) else {})}     # compile fast, run slowly
 
 SAMPLES = collect()
 PRIMITIVES = {name: p for name, p in sorted(table.items()) if p.facts.get("family") not in ELSEWHERE}
@@ -78,10 +77,6 @@ def application(primitive, sample: Sample):
 def differentiable(sample: Sample, operands) -> tuple[int, ...]:
     return tuple(i for i, x in enumerate(operands) if dtypes.is_inexact(np.asarray(x).dtype)
                  and (sample.differentiable is None or i in sample.differentiable))
-
-
-def compiled(fun):
-    return jax.jit(fun, compiler_options=QUICK)
 
 
 def direction(seed: int, like):
@@ -168,7 +163,7 @@ def test_values_are_the_references_in_every_dtype_eager_and_compiled(primitive, 
     apply, tried = application(primitive, sample), dtypes_to_try(primitive, sample)
     with jax.enable_x64(True):
         drawn = [draw(sample, dtype) for dtype in tried]
-        results = compiled(lambda drawn: [apply(*operands) for operands in drawn])(drawn)
+        results = jax.jit(lambda drawn: [apply(*operands) for operands in drawn])(drawn)
         usual = draw(sample, usual_dtype(primitive, sample))
         eager = apply(*usual)
         jaxpr = jax.make_jaxpr(apply)(*usual)
@@ -201,10 +196,10 @@ def has_derivative(primitive, sample) -> bool:
     return sample.order > 0 and primitive.jvp is not None and bool(derivative_dtypes(primitive, sample))
 
 
-def differences(fun, xs, vs):
-    """The derivative of `fun` (list of arrays -> lists of arrays) at xs along vs, by central differences of fourth order."""
-    at = lambda k: [[np.asarray(y) for y in ys] for ys in fun([x + k * STEP * v for x, v in zip(xs, vs)])]
-    return [[(8 * (a - b) - (c - d)) / (12 * STEP) for a, b, c, d in zip(*four)] for four in zip(at(1), at(-1), at(2), at(-2))]
+def differences(four):
+    """The derivatives of lists of lists of arrays, from their values at -2, -1, 1 and 2 STEPs, of fourth order."""
+    at = [[[np.asarray(y) for y in ys] for ys in values] for values in four]
+    return [[(8 * (c - b) - (d - a)) / (12 * STEP) for a, b, c, d in zip(*ys)] for ys in zip(*at)]
 
 
 def paired(xs, ys):
@@ -246,6 +241,7 @@ def test_derivatives_are_limits_of_differences_forward_reverse_and_of_second_ord
             def reverse(xs):
                 return jax.vjp(f, xs)[1](cts)[0]
 
+            @jax.jit                                    # traced once for the four points at which it is called
             def first(xs):
                 return f(xs), reverse(xs)
 
@@ -257,8 +253,9 @@ def test_derivatives_are_limits_of_differences_forward_reverse_and_of_second_ord
                     found["reverse over forward"] = jax.vjp(lambda xs: paired(cts, forward(xs)), xs)[1](1.0)[0]
                 return found
 
-            slopes, curvatures = differences(compiled(first), xs, vs)
-            found = compiled(derivatives)(xs)
+            around = [[x + k * STEP * v for x, v in zip(xs, vs)] for k in (-2, -1, 1, 2)]
+            found, four = folded(lambda xs, around: (derivatives(xs), [first(xs) for xs in around]))(xs, around)
+            slopes, curvatures = differences(four)
             expected = {"forward": slopes, "reverse": found.pop("pairing")}
             for what, actual in found.items():
                 for one, other in zip(actual, expected.get(what, curvatures), strict=True):
@@ -298,7 +295,7 @@ def test_batching_at_every_axis_of_every_set_of_operands_is_a_loop(primitive, sa
     with jax.enable_x64(True):                          # as in the test of values, whose compiled operations serve again
         loops = {subset: [apply(*[operands[i] if i in subset else drawn[0][i] for i in range(count)]) for operands in drawn]
                  for subset in subsets}
-        found = compiled(batched)(drawn[0], stacked)
+        found = folded(batched)(drawn[0], stacked)
     for (subset, axes), results in zip(cases, found, strict=True):
         for k, out in enumerate(results):
             same(out, np.stack([np.asarray(each[k]) for each in loops[subset]]), 4 * _eps(out.dtype), f"batched at {axes}")
@@ -341,5 +338,5 @@ def test_the_transpose_pairs_cotangents_as_the_function_pairs_tangents(primitive
                     pairs.append((paired(back, tangents), paired(cts, linear)))
                 return pairs
 
-            for subset, (one, other) in zip(inexact, compiled(check)(operands), strict=True):
+            for subset, (one, other) in zip(inexact, folded(check)(operands), strict=True):
                 same(one, other, 1e-10, f"linear in the operands {subset}, in {dtype}")
