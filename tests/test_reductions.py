@@ -42,6 +42,20 @@ def test_nan_prevails_in_extrema_wherever_it_stands():
             equal(actual, expected)
 
 
+@pytest.mark.parametrize("shape, axes", [((200, 60), (0,)), ((60, 200), (1,)), ((8, 20, 40), (0, 1)), ((9000,), (0,)), ((600, 500), (0,)),
+                                         ((3, 20000), (0,)), ((2, 300, 90), (1,)), ((9000, 7), (1,))])
+def test_extrema_of_many_entries_are_numpys_with_nan_infinities_and_ties(shape, axes):
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    for value, places in ((-0.0, slice(0, None, 50)), (INF, slice(7, None, 601)), (-INF, slice(9, None, 97)), (NAN, slice(11, None, 701))):
+        x.reshape(-1)[places] = value
+    found = jax.jit(lambda x: [lax.reduce_max(x, axes), lax.reduce_min(x, axes)] + [
+        f(x, axis, np.int32) for f in (lax.argmax, lax.argmin) for axis in axes[:1]])(x)
+    equal(found[0], x.max(axes))
+    equal(found[1], x.min(axes))
+    equal(found[2], x.argmax(axes[0]).astype(np.int32))
+    equal(found[3], x.argmin(axes[0]).astype(np.int32))
+
+
 def test_argmax_takes_the_first_of_equals():
     zeros, ties = np.array([-0.0, 0.0], np.float32), np.array([0, 3, 1, 3] * 40)
     found = jax.jit(lambda z, t: [lax.argmax(z, 0, np.int32), lax.argmin(z, 0, np.int32), lax.argmax(t, 0, np.int32),

@@ -7,12 +7,12 @@ from typing import Callable
 from lowering.emit import lowers
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
-from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, identity, least, reduce_and_p, reduce_max_p, reduce_min_p, reduce_or_p,
-                                     reduce_p, reduce_prod_p, reduce_xor_p)
+from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, identity, least, reduce_and_p, reduce_max_number_p, reduce_max_p,
+                                     reduce_min_p, reduce_or_p, reduce_p, reduce_prod_p, reduce_xor_p)
 from mini_jax.lax.shapes import reduce_sum_p
 
 _OPERATIONS = {reduce_sum_p: "add", reduce_prod_p: "multiply", reduce_max_p: "maximum", reduce_min_p: "minimum", reduce_and_p: "and",
-               reduce_or_p: "or", reduce_xor_p: "xor"}
+               reduce_or_p: "or", reduce_xor_p: "xor", reduce_max_number_p: "maximum"}
 
 
 def wide_dtype(dtype):
@@ -53,7 +53,7 @@ def before(e, x: str, y: str, aval) -> str:
     return e.emit(f"stablehlo.or {compare(e, 'LT', a, b, part)}, {tied} : {flag}")
 
 
-@lowers(reduce_sum_p, reduce_prod_p, reduce_max_p, reduce_min_p, reduce_and_p, reduce_or_p, reduce_xor_p)
+@lowers(*_OPERATIONS)
 def _reduce_monoid(e, eqn, x):
     aval, axes = eqn.invars[0].aval, eqn.params["axes"]
     operation = _OPERATIONS[eqn.primitive]
@@ -62,7 +62,11 @@ def _reduce_monoid(e, eqn, x):
     wide = aval.update(dtype=dtype)
     if dtypes.is_bool(dtype):
         operation = {"maximum": "or", "minimum": "and"}.get(operation, operation)
-    y = reduced(e, operation, e.convert(x, aval, dtype), wide, axes, identity(eqn.primitive, dtype if adds else aval.dtype))
+    x, start = e.convert(x, aval, dtype), identity(eqn.primitive, dtype if adds else aval.dtype)
+    if eqn.primitive is reduce_max_number_p and axes:
+        y = _reduced(e, operation, x, wide, axes, start, _disguised(e, wide, axes))
+    else:
+        y = reduced(e, operation, x, wide, axes, start)
     return e.convert(y, eqn.outvars[0].aval.update(dtype=dtype), aval.dtype)
 
 
@@ -70,17 +74,18 @@ def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
     """The reduction of x over `axes`, a tuple that may be empty, by an operation on two values, of which `start` is the identity."""
     if not axes:
         return x
-    y = _reduced(e, operation, x, aval, axes, start)
-    return _with_nan(e, y, x, aval, axes) if operation in _EXTREMA and _by_library(e, aval, axes) else y
+    finds_nan = operation not in _EXTREMA or not _misses_nan(e, aval)
+    y = _reduced(e, operation, x, aval, axes, start, disguised := _disguised(e, aval, axes, not finds_nan))
+    return y if finds_nan or disguised else _with_nan(e, y, x, aval, axes)
 
 
-def _reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
-    """The same; an extremum may miss NaN where a library finds it."""
+def _reduced(e, operation: str, x: str, aval, axes: tuple, start, disguised: bool) -> str:
+    """The same; an extremum that is not disguised may pass over NaN."""
     scalar, out = aval.update(shape=()), _without(aval, axes)
     start = e.constant(start, scalar)
     if dtypes.is_complex(aval.dtype) and operation in _EXTREMA:
         region = lambda inner, p, q: combine(inner, operation, p, q, scalar)
-    elif operation in _DISGUISED and _better_disguised(e, operation, aval, axes):
+    elif disguised and operation in _DISGUISED:
         region = lambda inner, p, q: _DISGUISED[operation](inner, p, q, scalar)
     else:
         return e.emit(f"stablehlo.reduce({x} init: {start}) applies stablehlo.{operation} across dimensions = {sorted(axes)} : "
@@ -104,28 +109,25 @@ def _list(values) -> str:
 # the same. Where the library is faster, a sum of squares, which it makes as fast and which is NaN only if a term is, says where NaN was.
 _LONG_ROWS = 16384
 _LIBRARY = 4096                                          # entries of the smallest arrays that are handed over
+_MANY = 2 ** 18                                          # entries that take so long that a longer compilation pays
 _EXTREMA = "maximum", "minimum"
 
 
-def _better_disguised(e, operation: str, aval, axes) -> bool:
-    after = prod(aval.shape[max(axes) + 1:])
+def _misses_nan(e, aval) -> bool:
+    return e.module.platform == "cpu" and aval.dtype in (dtypes.float32, dtypes.float64) and aval.size >= _LIBRARY
+
+
+def _disguised(e, aval, axes, finds_nan: bool = False) -> bool:
+    """Is XLA's own code to be preferred to the library; where it should find NaN?"""
     if e.module.platform != "cpu" or not dtypes.is_floating(aval.dtype):
         return False
-    return after > _LONG_ROWS or operation in _EXTREMA and _misses_nan(aval) and after > 1 and max(axes) < len(axes)
-
-
-def _misses_nan(aval) -> bool:
-    return aval.dtype in (dtypes.float32, dtypes.float64) and aval.size >= _LIBRARY
-
-
-def _by_library(e, aval, axes) -> bool:
-    return e.module.platform == "cpu" and _misses_nan(aval) and not _better_disguised(e, "maximum", aval, axes)
+    return prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS or finds_nan and max(axes) < len(axes) < aval.ndim and aval.size >= _MANY
 
 
 def _with_nan(e, extremum: str, x: str, aval, axes) -> str:
     """The extremum of x over axes, or NaN where one is among the entries."""
     out = _without(aval, axes)
-    squares = _reduced(e, "add", e.emit(f"stablehlo.multiply {x}, {x} : {aval.mlir}"), aval, axes, 0)
+    squares = _reduced(e, "add", e.emit(f"stablehlo.multiply {x}, {x} : {aval.mlir}"), aval, axes, 0, False)
     return e.emit(f"stablehlo.select {compare(e, 'NE', squares, squares, out)}, {squares}, {extremum} : "
                   f"{out.update(dtype=dtypes.bool_).mlir}, {out.mlir}")
 
@@ -185,7 +187,7 @@ def _extremum_then_place(e, x, aval, index, axis: int, largest: bool) -> str:
     n, kept = aval.shape[axis], [i for i in range(aval.ndim) if i != axis]
     out, flag = _without(index, (axis,)), aval.update(dtype=dtypes.bool_).mlir
     counted = index.update(dtype=dtypes.float32) if 2 * n <= _FLOATS else index                   # XLA reduces floats faster
-    best = _reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), _worst(aval.dtype, largest))
+    best = _reduced(e, "maximum" if largest else "minimum", x, aval, (axis,), _worst(aval.dtype, largest), _disguised(e, aval, (axis,)))
     found = compare(e, "EQ", x, e.broadcast(best, out.update(dtype=aval.dtype), aval.shape, kept), aval)
     places, size = e.emit(f"stablehlo.iota dim = {axis} : {counted.mlir}"), e.constant(n, counted)
     if not dtypes.is_floating(aval.dtype):
@@ -194,7 +196,7 @@ def _extremum_then_place(e, x, aval, index, axis: int, largest: bool) -> str:
         later = e.emit(f"stablehlo.add {places}, {size} : {counted.mlir}")
         candidates = e.emit(f"stablehlo.select {found}, {later}, {e.constant(2 * n, counted)} : {flag}, {counted.mlir}")
         candidates = e.emit(f"stablehlo.select {compare(e, 'NE', x, x, aval)}, {places}, {candidates} : {flag}, {counted.mlir}")
-    first = _reduced(e, "minimum", candidates, counted, (axis,), greatest(counted.dtype))
+    first = _reduced(e, "minimum", candidates, counted, (axis,), greatest(counted.dtype), _disguised(e, counted, (axis,)))
     first = e.convert(first, out.update(dtype=counted.dtype), index.dtype)
     if dtypes.is_floating(aval.dtype):
         first = e.emit(f"stablehlo.remainder {first}, {e.constant(n, out)} : {out.mlir}")
@@ -216,7 +218,8 @@ def _row_by_row(e, x, aval, index, axis: int, largest: bool) -> str:
         if dtypes.is_floating(row.dtype):
             stays = e.emit(f"stablehlo.or {stays}, {compare(e, 'NE', best, best, row)} : {flag}")
         now = e.broadcast(i, step, place.shape, ())
-        chosen = [e.emit(f"stablehlo.select {stays}, {old}, {new} : {flag}, {t.mlir}") for old, new, t in ((best, entry, row), (where, now, place))]
+        chosen = [e.emit(f"stablehlo.select {stays}, {old}, {new} : {flag}, {t.mlir}")
+                  for old, new, t in ((best, entry, row), (where, now, place))]
         return list(zip([e.emit(f"stablehlo.add {i}, {one} : {step.mlir}"), *chosen], types))
 
     types = [step.mlir, row.mlir, place.mlir]

@@ -69,6 +69,7 @@ def _over(y, x, axes):
 
 reduce_max_p = _reduction("reduce_max", ANY)
 reduce_min_p = _reduction("reduce_min", ANY)
+reduce_max_number_p = _reduction("reduce_max_number", REALS)
 reduce_prod_p = _reduction("reduce_prod", NUMBERS)
 reduce_and_p = _reduction("reduce_and", INTS | UINTS | BOOL)
 reduce_or_p = _reduction("reduce_or", INTS | UINTS | BOOL)
@@ -81,6 +82,14 @@ def reduce_max(operand, axes: Sequence[int]):
     operand: any dtype; complex numbers are ordered lexicographically. Raises ValueError unless axes are distinct and in [0, ndim).
     """
     return _apply(reduce_max_p, operand, axes)
+
+
+def reduce_max_number(operand, axes: Sequence[int]):
+    """The greatest value along `axes`, where NaN may be passed over: what exponents are shifted by, since it is faster to find.
+
+    operand: real numbers. Raises TypeError for others, ValueError unless axes are distinct and in [0, ndim).
+    """
+    return _apply(reduce_max_number_p, operand, axes)
 
 
 def reduce_min(operand, axes: Sequence[int]):
@@ -157,7 +166,9 @@ def _flat(x, axes):
     return shapes.reshape(shapes.transpose(x, [*axes, *kept]), (size, *[shape[i] for i in kept]))
 
 
-reduce_max_p.jvp, reduce_min_p.jvp, reduce_prod_p.jvp = _extremum_jvp(reduce_max_p), _extremum_jvp(reduce_min_p), _prod_jvp
+reduce_prod_p.jvp = _prod_jvp
+for _primitive in (reduce_max_p, reduce_min_p, reduce_max_number_p):
+    _primitive.jvp = _extremum_jvp(_primitive)
 
 
 def _no_derivative(primitive: Primitive) -> Callable:
@@ -225,7 +236,7 @@ _REPEATED = {ew.add_p: reduce_sum_p, ew.mul_p: reduce_prod_p, ew.max_p: reduce_m
 
 def identity(primitive: Primitive, dtype):
     """The scalar of `dtype` that a reduction gives of nothing."""
-    if primitive is reduce_max_p:
+    if primitive in (reduce_max_p, reduce_max_number_p):
         return least(dtype)
     if primitive is reduce_min_p:
         return greatest(dtype)

@@ -7,6 +7,7 @@ from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
+from mini_jax.lax.reductions import reduce_max_number
 from mini_jax.lax.shapes import canonical_axes
 from mini_jax.numpy.promotion import promote_args_inexact
 from mini_jax.runtime.dispatch import library
@@ -26,7 +27,7 @@ def _spread(reduced, shape, axes):
 def _largest(x, axes):
     """The maximum over the axes, a constant for derivatives; -inf where there is nothing. Of complex numbers: the real part's."""
     x = lax.stop_gradient(x)
-    return lax.reduce_max(lax.real(x) if dtypes.is_complex(typeof(x).dtype) else x, axes)
+    return reduce_max_number(lax.real(x) if dtypes.is_complex(typeof(x).dtype) else x, axes)
 
 
 def _masked(x, where, value):

@@ -58,6 +58,7 @@ SAMPLES = {
     "reduce_sum": over_axes(np.sum, uniform(-2, 2, CUBE), dtypes=NUMBERS),
     "reduce_prod": over_axes(np.prod, uniform(0.5, 1.5, CUBE)),
     "reduce_max": over_axes(np.max, distinct(CUBE)),
+    "reduce_max_number": over_axes(np.max, distinct(CUBE)),
     "reduce_min": over_axes(np.min, distinct(CUBE)),
     "reduce_and": over_axes(np.bitwise_and.reduce, distinct(CUBE)),
     "reduce_or": over_axes(np.bitwise_or.reduce, distinct(CUBE)),
