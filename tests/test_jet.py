@@ -11,6 +11,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.program import subprograms
 from mini_jax.core.trace import typeof
 from mini_jax.experimental.jet import fact, jet
+from tests.folded import folded
 from tests.test_primitives import CASES, application, derivative_dtypes, differentiable, direction, draw, same
 
 ORDER = 3
@@ -34,7 +35,7 @@ def assert_equals_nested_jvps(functions, xs, vs, order=ORDER, tolerance=1e-9):
     """In one compiled program, for all functions."""
     with jax.enable_x64(True):
         xs, vs = [np.asarray(x, np.float64) for x in xs], [np.asarray(v, np.float64) for v in vs]
-        ours, nested = jax.jit(lambda: ([by_jet(f, xs, vs, order) for f in functions], [derivatives(f, xs, vs, order) for f in functions]))()
+        ours, nested = folded(lambda: ([by_jet(f, xs, vs, order) for f in functions], [derivatives(f, xs, vs, order) for f in functions]))()
     assert jax.tree.structure(ours) == jax.tree.structure(nested)
     for position, (one, other) in enumerate(zip(ours, nested)):
         for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other)):
@@ -85,7 +86,7 @@ def test_coefficients_of_every_primitive_are_those_of_the_polynomial_through_its
                 stacked = [np.stack([np.asarray(y) for y in ys]) for ys in zip(*values)]
                 powers = np.linalg.inv(np.vander(POINTS / RADIUS, COUNT, increasing=True)) / RADIUS ** np.arange(COUNT)[:, None]
                 fits.append([np.tensordot(powers, ys, 1)[:ORDER + 1] for ys in stacked])
-        found = jax.jit(lambda: [jet(*args, factorial_scaled=False) for args in jets])()
+        found = folded(lambda: [jet(*args, factorial_scaled=False) for args in jets])()
     assert len(names) > 10
     for name, (value, terms), fit in zip(names, found, fits):
         for y, row, expected in zip(value, terms, fit):

@@ -6,6 +6,7 @@ import mini_jax as jax
 import mini_jax.numpy as jnp
 from mini_jax import lax
 from mini_jax.core.check import check_jaxpr
+from tests.folded import folded
 
 A = np.array([[3, 1, 0.2], [0.3, 2, 0.1], [0.1, 0.4, 4]])
 B = np.array([1.0, 2.0, -1.0])
@@ -49,7 +50,7 @@ def assert_close(found, expected, tolerance=1e-8):
 
 def test_an_iterative_solve_has_the_derivatives_and_batches_of_the_solution():
     with jax.enable_x64(True):
-        found, expected = jax.jit(lambda: (derived(implicit)(A, B), derived(jnp.linalg.solve)(A, B)))()
+        found, expected = folded(lambda: (derived(implicit)(A, B), derived(jnp.linalg.solve)(A, B)))()
         check_jaxpr(jax.make_jaxpr(lambda: derived(implicit)(A, B))())
     assert_close(found, expected)
 
@@ -119,7 +120,7 @@ def test_a_root_has_the_derivatives_of_the_implicit_function():
             third = jax.grad(jax.grad(jax.grad(root)))
             return [root(2.0), jax.grad(root)(2.0), jax.jvp(root, (2.0,), (3.0,)), third(2.0), jax.vmap(root)(points), jax.vmap(jax.grad(root))(points),
                     jax.grad(lambda a: jnp.sum(jax.vmap(root)(a * points)))(1.0), jax.grad(lambda a: lax.scan(lambda c, _: (root(c + a), None), a, None, length=2)[0])(2.0)]
-        found, expected = jax.jit(lambda: (derivatives(cube_root), derivatives(jnp.cbrt)))()
+        found, expected = folded(lambda: (derivatives(cube_root), derivatives(jnp.cbrt)))()
         assert_close(found, expected)
         np.testing.assert_allclose(jax.pmap(jax.grad(cube_root))(points), jax.vmap(jax.grad(jnp.cbrt))(points), rtol=1e-8)
         with jax.disable_jit():
@@ -142,7 +143,7 @@ def test_a_root_of_several_variables_by_iterative_solvers():
         def derivatives(f):
             loss = lambda w: jnp.sum(f(w) ** 2)
             return [f(w), jax.grad(loss)(w), jax.jvp(jax.grad(loss), (w,), (w * w,))[1], jax.vmap(jax.grad(loss))(jnp.stack([w, w.T]))]
-        found, expected = jax.jit(lambda: (derivatives(lambda w: fixed_point(w)[0]["x"]), derivatives(unrolled)))()
+        found, expected = folded(lambda: (derivatives(lambda w: fixed_point(w)[0]["x"]), derivatives(unrolled)))()
         assert_close(found, expected, 1e-7)
         assert fixed_point(w)[1] == 7
 
