@@ -22,7 +22,7 @@ from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, is_value, leaked, typeof
 from mini_jax.core.types import RefType
 from mini_jax.numpy.promotion import converted
-from mini_jax.numpy.reading import getitem, read, read_eagerly
+from mini_jax.numpy.reading import _read_int, read, read_eagerly
 from mini_jax.numpy.subscripts import ARRAY, FALSE, FULL, INT, TRUE, expanded, for_dispatch, has_operand, is_boolean, parse
 from mini_jax.numpy.updates import _broadcast_value, _lone_mask, write, write_masked
 from mini_jax.runtime import refs, xla
@@ -256,6 +256,19 @@ def _print_write(sign: str):
 get_p.format_eqn, set_p.format_eqn, addupdate_p.format_eqn = _print_get, _print_write("<-"), _print_write("+=")
 
 
+_indices: dict = {}
+
+
+def _at_hand(index: int):
+    """An index for a compiled program: where it is a small one an array, which is there already and costs nothing to hand over."""
+    found = _indices.get(index)
+    if found is None or found.is_deleted():
+        found = np.int32(index)
+        if -64 <= index < 1024:
+            found = _indices[index] = device_put(found)
+    return found
+
+
 # --- what users write -----------------------------------------------------------------------------------------------------------------------
 
 def _getitem(self, index):
@@ -266,7 +279,7 @@ def _getitem(self, index):
         if type(index) is int and self.has_row(index):
             with self.lock:
                 self.used_here()
-                return getitem(self.array, index)
+                return _read_int(self.array, _at_hand(index))
     structure, operands = _split(self, index, False)
     return get_p.bind(self, *operands, structure=structure)
 
@@ -278,7 +291,7 @@ def _setitem(self, index, value):
             with self.lock:
                 self.used_here()
                 try:
-                    new = _row_in_place(self.array, value, np.int32(index))
+                    new = _row_in_place(self.array, value, _at_hand(index))
                 except BaseException:
                     self.check_kept()
                     raise
