@@ -50,7 +50,18 @@ def _compute_dtype(dtype, out):
 
 
 def _convolution(e, params, lhs, a, rhs, b, out) -> str:
+    """XLA's CPU compiler has fast kernels for batch first and features last, and rewrites others so only outside of functions and loops."""
     numbers, n = params["dimension_numbers"], a.ndim - 2
+    if e.module.platform == "cpu" and n:
+        outer, spatial = range(n + 2), tuple(range(1, n + 1))
+        wanted = ((0, n + 1, *spatial), (n + 1, n, *range(n)), (0, n + 1, *spatial))
+        if numbers != wanted:
+            orders = [[spec[want.index(d)] for d in outer] for spec, want in zip(numbers, wanted)]
+            lhs, a = _moved(e, lhs, a, orders[0])
+            rhs, b = _moved(e, rhs, b, orders[1])
+            inner = out.update(shape=tuple([out.shape[d] for d in orders[2]]))
+            y = _convolution(e, params | {"dimension_numbers": type(numbers)(*wanted)}, lhs, a, rhs, b, inner)
+            return _moved(e, y, inner, [orders[2].index(d) for d in outer])[0]
     specs = []
     for spec, letters in zip(numbers, ("bf", "oi", "bf")):
         names = dict(zip(spec, (*letters, *range(n))))
@@ -63,6 +74,14 @@ def _convolution(e, params, lhs, a, rhs, b, out) -> str:
     return e.emit(f"stablehlo.convolution({lhs}, {rhs}) dim_numbers = {specs[0]}x{specs[1]}->{specs[2]}, window = {{{', '.join(window)}}} "
                   f"{{batch_group_count = {params['batch_group_count']} : i64, feature_group_count = {params['feature_group_count']} : i64"
                   f"{exact}}} : ({a.mlir}, {b.mlir}) -> {out.mlir}")
+
+
+def _moved(e, x, aval, order):
+    """The operand with its dimensions in this order."""
+    moved = aval.update(shape=tuple([aval.shape[d] for d in order]))
+    if list(order) == list(range(aval.ndim)):
+        return x, aval
+    return e.emit(f"stablehlo.transpose {x}, dims = {list(order)} : ({aval.mlir}) -> {moved.mlir}"), moved
 
 
 def _complex_convolution(e, params, lhs, a, rhs, b, out) -> str:
