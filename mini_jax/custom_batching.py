@@ -146,9 +146,9 @@ class custom_vmap:
         return out_tree.unflatten(outs)
 
 
-def sequential_vmap(fun: Callable) -> custom_vmap:
-    """`fun`, which vmap maps over the batch one example after the other (lax.map) instead of all at once."""
-    mapped = custom_vmap(fun)
+def sequential_vmap(f: Callable) -> custom_vmap:
+    """`f`, which vmap maps over the batch one example after the other (lax.map) instead of all at once."""
+    mapped = custom_vmap(f)
 
     @mapped.def_vmap
     def rule(axis_size: int, in_batched: Any, *args):
@@ -157,7 +157,7 @@ def sequential_vmap(fun: Callable) -> custom_vmap:
 
         def one(batched):
             given = iter(batched)
-            return fun(*tree.unflatten([next(given) if b else leaf for leaf, b in zip(leaves, flags)]))
+            return f(*tree.unflatten([next(given) if b else leaf for leaf, b in zip(leaves, flags)]))
         out = _map(one, [leaf for leaf, b in zip(leaves, flags) if b])
         return out, flatten(out)[1].unflatten([True] * flatten(out)[1].num_leaves)
     return mapped

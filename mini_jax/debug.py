@@ -1,16 +1,17 @@
-"""Looking into compiled programs while they run: debug.print, debug.callback, debug.breakpoint."""
+"""Looking into compiled programs while they run: debug.print, debug.log, debug.callback, debug.breakpoint."""
 from __future__ import annotations
 
 import builtins
 import cmd
 import linecache
+import logging
 import pprint
 import re
 import string
 import sys
 import threading
 import warnings
-from typing import Callable
+from typing import Any, Callable
 
 from mini_jax.core import source
 from mini_jax.core.effects import HostEffect
@@ -19,7 +20,7 @@ from mini_jax.core.trace import Tracer
 from mini_jax.core.tracebacks import boundary
 from mini_jax.transforms.callbacks import bind_call, debug_callback_p
 
-__all__ = ["print", "callback", "breakpoint"]
+__all__ = ["print", "log", "callback", "breakpoint"]
 
 
 @boundary
@@ -45,17 +46,28 @@ def print(fmt: str, *args, ordered: bool = False, partitioned: bool = False, ski
     ordered: as in `callback`. Raises, while tracing, KeyError or IndexError for a field without an argument, ValueError for an argument
     without a field, and for an f-string, which would show the traced values instead of numbers.
     """
+    _show("debug.print", builtins.print, fmt, args, kwargs, ordered, skip_format_check)
+
+
+@boundary
+def log(fmt: str, *args, ordered: bool = False, partitioned: bool = False, skip_format_check: bool = False, **kwargs) -> None:
+    """`print` into the log: as a message of level INFO of the logger "mini_jax.debug"."""
+    _show("debug.log", logging.getLogger("mini_jax.debug").info, fmt, args, kwargs, ordered, skip_format_check)
+
+
+def _show(what: str, write: Callable[[str], Any], fmt: str, args: tuple, kwargs: dict, ordered: bool, skip_format_check: bool) -> None:
+    """Write the formatted text each time that the program comes here."""
     if not isinstance(fmt, str):
-        raise TypeError(f"debug.print takes a format string first, as in debug.print('x = {{}}', x), got {fmt!r:.200} of type {type(fmt).__name__}")
+        raise TypeError(f"{what} takes a format string first, as in {what}('x = {{}}', x), got {fmt!r:.200} of type {type(fmt).__name__}")
     if not skip_format_check:
         if "Tracer<" in fmt:
-            raise ValueError(f"debug.print was given the text of a traced value: {fmt!r:.200}. Leave the f before the string away and pass "
-                             "the values as arguments: debug.print('x = {x}', x=x)")
-        Fields("debug.print").vformat(fmt, args, kwargs)
+            raise ValueError(f"{what} was given the text of a traced value: {fmt!r:.200}. Leave the f before the string away and pass "
+                             f"the values as arguments: {what}('x = {{x}}', x=x)")
+        Fields(what).vformat(fmt, args, kwargs)
 
     def show(*args, **kwargs):
-        builtins.print(fmt.format(*args, **kwargs))
-    bind_call(debug_callback_p, show, "debug.print", args, kwargs, None, (), as_numpy=True, static=True, effect=HostEffect("debug", bool(ordered)))
+        write(fmt.format(*args, **kwargs))
+    bind_call(debug_callback_p, show, what, args, kwargs, None, (), as_numpy=True, static=True, effect=HostEffect("debug", bool(ordered)))
 
 
 class Fields(string.Formatter):

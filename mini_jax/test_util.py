@@ -39,20 +39,20 @@ def check_grads(f: Callable, args: Sequence, order: int, modes: Sequence[str] | 
             check_grads(gradient, args, order - 1, modes, atol, rtol, eps)
 
 
-def check_jvp(f: Callable, f_jvp: Callable, args: tuple, atol=None, rtol=None, eps=None) -> None:
-    """Check f_jvp(args, tangents) -> (value, tangent) against f and its central differences."""
+def check_jvp(f: Callable, f_jvp: Callable, args: tuple, atol=None, rtol=None, eps=None, err_msg: str = "") -> None:
+    """Check f_jvp(args, tangents) -> (value, tangent) against f and its central differences. err_msg: what the error says besides."""
     tangents = _direction(args, 3)
     value, tangent = f_jvp(args, tangents)
-    _compare("value", value, f(*args), atol, rtol)
-    _compare("tangent", tangent, _difference(f, args, tangents, eps), atol, rtol)
+    _compare("value", value, f(*args), atol, rtol, err_msg)
+    _compare("tangent", tangent, _difference(f, args, tangents, eps), atol, rtol, err_msg)
 
 
-def check_vjp(f: Callable, f_vjp: Callable, args: tuple, atol=None, rtol=None, eps=None) -> None:
-    """Check f_vjp(*args) -> (value, vjp) against f: ⟨cotangent, difference along t⟩ = ⟨vjp(cotangent), t⟩."""
+def check_vjp(f: Callable, f_vjp: Callable, args: tuple, atol=None, rtol=None, eps=None, err_msg: str = "") -> None:
+    """Check f_vjp(*args) -> (value, vjp) against f: ⟨cotangent, difference along t⟩ = ⟨vjp(cotangent), t⟩. err_msg: what the error says besides."""
     value, pull = f_vjp(*args)
-    _compare("value", value, f(*args), atol, rtol)
+    _compare("value", value, f(*args), atol, rtol, err_msg)
     tangents, cotangent = _direction(args, 4), _direction(value, 5)
-    _compare("cotangent", _inner(pull(cotangent), tangents), _inner(cotangent, _difference(f, args, tangents, eps)), atol, rtol)
+    _compare("cotangent", _inner(pull(cotangent), tangents), _inner(cotangent, _difference(f, args, tangents, eps)), atol, rtol, err_msg)
 
 
 def _direction(tree, seed: int):
@@ -86,10 +86,10 @@ def _inner(a, b):
                 if typeof(x).dtype != dtypes.float0])
 
 
-def _compare(what: str, got, want, atol, rtol) -> None:
+def _compare(what: str, got, want, atol, rtol, err_msg: str) -> None:
     for x, y in zip(flatten(got)[0], flatten(want)[0], strict=True):
         if typeof(x).dtype == dtypes.float0:
             continue
         tolerance = _TOLERANCE.get(typeof(x).dtype.name, 2e-2)
         np.testing.assert_allclose(np.asarray(x, _wide(x)), np.asarray(y, _wide(y)), atol=tolerance if atol is None else atol,
-                                   rtol=tolerance if rtol is None else rtol, err_msg=f"the {what} differs from finite differences")
+                                   rtol=tolerance if rtol is None else rtol, err_msg=f"{err_msg}\nthe {what} differs from finite differences".lstrip())

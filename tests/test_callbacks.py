@@ -275,6 +275,14 @@ def test_prints_take_pytrees_keys_and_python_values(capfd):
     assert seen[0] == jax.random.key(0)
 
 
+def test_log_writes_what_print_prints_into_the_log(caplog):
+    with caplog.at_level("INFO", logger="mini_jax.debug"):
+        jax.jit(lambda x: debug.log("x = {}", x))(2.0)
+    assert [record.getMessage() for record in caplog.records] == ["x = 2.0"]
+    with pytest.raises(IndexError, match="debug.log"):
+        debug.log("{}")
+
+
 # --- debug.breakpoint -------------------------------------------------------------------------------------------------------------
 
 def stopping(x, stdin, stdout):

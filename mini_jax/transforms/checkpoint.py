@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
 from lowering.rules.identities import barrier
@@ -145,8 +145,25 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
 remat = checkpoint
 
 
+class _Verdict(NamedTuple):
+    """What a policy may return instead of a boolean."""
+    saves: bool
+
+    def __bool__(self):
+        return self.saves
+
+
+Saveable, Recompute = _Verdict(True), _Verdict(False)
+
+
+class Offloadable(NamedTuple):
+    """What a policy returns for a value to be saved in the memory `dst` instead of `src`. Here there is one memory, and it is saved there."""
+    src: str
+    dst: str
+
+
 class _Policies:
-    """What checkpoint may save: each policy is a function (primitive, *types, **params) -> bool."""
+    """What checkpoint may save: each policy is a function (primitive, *types, **params) -> bool, Saveable, Recompute or an Offloadable."""
 
     @staticmethod
     def everything_saveable(primitive, *_, **__):
@@ -194,6 +211,27 @@ class _Policies:
     def save_from_both_policies(first: Callable, second: Callable):
         """Save what either policy saves."""
         return lambda primitive, *types, **params: first(primitive, *types, **params) or second(primitive, *types, **params)
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str):
+        """Save the results of matrix products without batch dimensions, in another memory where the platform has one."""
+        offloaded = Offloadable(offload_src, offload_dst)
+        return lambda primitive, *types, **params: (
+            offloaded if _Policies.dots_with_no_batch_dims_saveable(primitive, *types, **params) else Recompute)
+
+    @staticmethod
+    def save_and_offload_only_these_names(*, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
+                                          offload_src: str, offload_dst: str):
+        """Save the values of the first names, and those of the second in another memory where the platform has one. ValueError for a name
+        among both."""
+        saved, moved, offloaded = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded), Offloadable(offload_src, offload_dst)
+        if saved & moved:
+            raise ValueError(f"save_and_offload_only_these_names: {sorted(saved & moved)} can't be both saved and offloaded")
+
+        def policy(primitive, *_, **params):
+            name = params["name"] if primitive is name_p else None
+            return offloaded if name in moved else Saveable if name in saved else Recompute
+        return policy
 
 
 checkpoint_policies = _Policies()
