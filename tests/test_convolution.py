@@ -191,6 +191,15 @@ def test_each_entry_gets_the_cotangents_of_the_windows_it_is_in():
         np.testing.assert_array_equal(got, [[(over_windows(sum)(unit, **params) * ct).sum() for unit in row] for row in units.reshape(*x.shape, *x.shape)])
 
 
+def test_nan_prevails_in_windows_of_many_entries():
+    x = rng.normal(size=(70, 70)).astype(np.float32)
+    x[3, 3] = x[20, 20] = np.nan
+    found = jax.jit(lambda x: [reduce_window(x, init, f, (7, 7), (7, 7)) for init, f in ((-np.inf, lax.max), (np.inf, lax.min))])(x)
+    blocks = x.reshape(10, 7, 10, 7)
+    np.testing.assert_array_equal(found[0], blocks.max((1, 3)))
+    np.testing.assert_array_equal(found[1], blocks.min((1, 3)))
+
+
 def test_any_operation_and_any_init():
     x = normal(4, 5, dtype=np.float32)
     product = reduce_window(x, 1., lax.mul, (2, 2), (1, 2), "SAME")

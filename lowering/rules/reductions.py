@@ -74,9 +74,11 @@ def reduced(e, operation: str, x: str, aval, axes: tuple, start) -> str:
     """The reduction of x over `axes`, a tuple that may be empty, by an operation on two values, of which `start` is the identity."""
     if not axes:
         return x
-    finds_nan = operation not in _EXTREMA or not _misses_nan(e, aval)
+    finds_nan = operation not in _EXTREMA or not misses_nan(e, aval)
     y = _reduced(e, operation, x, aval, axes, start, disguised := _disguised(e, aval, axes, not finds_nan))
-    return y if finds_nan or disguised else _with_nan(e, y, x, aval, axes)
+    if finds_nan or disguised:
+        return y
+    return with_nan(e, y, _reduced(e, "add", squares(e, x, aval), aval, axes, 0, False), _without(aval, axes))
 
 
 def _reduced(e, operation: str, x: str, aval, axes: tuple, start, disguised: bool) -> str:
@@ -113,7 +115,7 @@ _MANY = 2 ** 18                                          # entries that take so 
 _EXTREMA = "maximum", "minimum"
 
 
-def _misses_nan(e, aval) -> bool:
+def misses_nan(e, aval) -> bool:
     return e.module.platform == "cpu" and aval.dtype in (dtypes.float32, dtypes.float64) and aval.size >= _LIBRARY
 
 
@@ -124,11 +126,13 @@ def _disguised(e, aval, axes, finds_nan: bool = False) -> bool:
     return prod(aval.shape[max(axes) + 1:]) > _LONG_ROWS or finds_nan and max(axes) < len(axes) < aval.ndim and aval.size >= _MANY
 
 
-def _with_nan(e, extremum: str, x: str, aval, axes) -> str:
-    """The extremum of x over axes, or NaN where one is among the entries."""
-    out = _without(aval, axes)
-    squares = _reduced(e, "add", e.emit(f"stablehlo.multiply {x}, {x} : {aval.mlir}"), aval, axes, 0, False)
-    return e.emit(f"stablehlo.select {compare(e, 'NE', squares, squares, out)}, {squares}, {extremum} : "
+def squares(e, x: str, aval) -> str:
+    return e.emit(f"stablehlo.multiply {x}, {x} : {aval.mlir}")
+
+
+def with_nan(e, extremum: str, summed_squares: str, out) -> str:
+    """The extremum, or NaN where the sum of squares of the same entries says that one is among them."""
+    return e.emit(f"stablehlo.select {compare(e, 'NE', summed_squares, summed_squares, out)}, {summed_squares}, {extremum} : "
                   f"{out.update(dtype=dtypes.bool_).mlir}, {out.mlir}")
 
 

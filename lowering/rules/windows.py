@@ -6,7 +6,7 @@ from itertools import product
 from math import prod
 
 from lowering.emit import lowers
-from lowering.rules.reductions import combine, compare, narrow_to_order, wide_dtype
+from lowering.rules.reductions import combine, compare, misses_nan, narrow_to_order, squares, wide_dtype, with_nan
 from mini_jax.core import dtypes
 from mini_jax.core.staging import stage
 from mini_jax.lax import elementwise as ew
@@ -45,8 +45,13 @@ def _reduce_window_monoid(e, eqn, x):
             y = combine(e, operation, y, entry, result)
     else:
         scalar = wide.update(shape=())
-        region = lambda inner, a, b: [(combine(inner, operation, a, b, scalar), scalar.mlir)]
-        y, = _native(e, eqn.params, [x], [wide], [e.constant(fill, scalar)], [result], region)
+
+        def over_windows(operation, x, fill):
+            region = lambda inner, a, b: [(combine(inner, operation, a, b, scalar), scalar.mlir)]
+            return _native(e, eqn.params, [x], [wide], [e.constant(fill, scalar)], [result], region)[0]
+        y = over_windows(operation, x, fill)
+        if operation != "add" and misses_nan(e, wide):
+            y = with_nan(e, y, over_windows("add", squares(e, x, wide), 0), result)
     return e.convert(y, result, out.dtype)
 
 
