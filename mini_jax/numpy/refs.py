@@ -272,31 +272,29 @@ def _at_hand(index: int):
 # --- what users write -----------------------------------------------------------------------------------------------------------------------
 
 def _getitem(self, index):
+    if type(index) is int and type(self) is Ref and self.has_row(index) and state.trace is eval_trace and not xla.staging.value:
+        with self.lock:                              # the usual case, at the cost of one call of C++
+            return _read_int(self.array, _at_hand(index))
     self.check_live()
-    if type(self) is Ref and state.trace is eval_trace and not xla.staging.value:
-        if index is Ellipsis:
-            return _get_now(self, structure=WHOLE)
-        if type(index) is int and self.has_row(index):
-            with self.lock:
-                self.used_here()
-                return _read_int(self.array, _at_hand(index))
+    if index is Ellipsis and type(self) is Ref and state.trace is eval_trace and not xla.staging.value:
+        return _get_now(self, structure=WHOLE)
     structure, operands = _split(self, index, False)
     return get_p.bind(self, *operands, structure=structure)
 
 
 def _setitem(self, index, value):
+    if (type(index) is int and type(self) is Ref and self.has_row(index) and type(value) in _NUMBERS and state.trace is eval_trace
+            and not xla.staging.value):
+        with self.lock:
+            self.check_live()                        # another thread may have frozen it by now
+            try:
+                new = _row_in_place(self.array, value, _at_hand(index))
+            except BaseException:
+                self.check_kept()
+                raise
+            self.array._replace_with(new)
+        return
     self.check_live()
-    if type(self) is Ref and type(index) is int and type(value) in _NUMBERS and state.trace is eval_trace and not xla.staging.value:
-        if self.has_row(index):                      # the usual case, at the cost of one call of C++
-            with self.lock:
-                self.used_here()
-                try:
-                    new = _row_in_place(self.array, value, _at_hand(index))
-                except BaseException:
-                    self.check_kept()
-                    raise
-                self.array._replace_with(new)
-            return
     value = _assignable(self, value)
     structure, operands = _split(self, index, True)
     added = _added(self, value, operands, structure) if type(value) is StagingTracer else None

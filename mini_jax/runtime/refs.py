@@ -52,9 +52,10 @@ class Ref(RefLike):
         return "Ref" + text.removeprefix("Array").replace("\n      ", "\n    ")
 
     def has_row(self, index: int) -> bool:
-        """Is it an index of the first dimension?"""
+        """Is it an index of the first dimension, of a live ref that none but this thread, which made it, has used?"""
         shape = self.aval.inner.shape
-        return bool(shape) and -shape[0] <= index < shape[0] < 2**31
+        return bool(shape) and -shape[0] <= index < shape[0] < 2**31 and (
+            self.status is LIVE and not self.shared and self.thread == threading.get_ident())
 
     def used_here(self) -> bool:
         """Note a use by this thread. Is it the one that made the ref, and the only one that uses it?"""
