@@ -273,3 +273,11 @@ def test_hessians_with_aux_and_the_jacobian_of_real_arguments_with_complex_resul
     found, aux = jax.hessian(f, (0, 1), has_aux=True)(jnp.array([1.0, 2.0]), 3.0)
     assert numbers(found) == (([[6, 0], [0, 6]], [2, 4]), ([2, 4], 0)) and aux.tolist() == [1, 2]
     np.testing.assert_allclose(jax.jacfwd(lambda x: x * 1j)(jnp.ones(2)), 1j * np.eye(2))
+
+
+def test_a_vjp_function_is_a_pytree_of_its_residuals():
+    f = lambda x: jnp.sin(x) * x
+    value, f_vjp = jax.jit(lambda x: jax.vjp(f, x))(2.0)
+    again = jax.tree.map(lambda leaf: leaf, f_vjp)
+    assert numbers([f_vjp(1.0), jax.jit(lambda g, ct: g(ct))(again, 1.0)]) == numbers([(jax.grad(f)(2.0),)] * 2)
+    assert jax.tree.structure(again) == jax.tree.structure(f_vjp) and numbers(value) == numbers(f(2.0))
