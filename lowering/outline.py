@@ -35,14 +35,16 @@ class Costs(NamedTuple):
     """What is worth a function, in equations: a call costs `call` and, for each value that it takes or gives, `edge`.
 
     A function saves its size for each call but the first; it is made where it saves at least `least`, of a stretch of at least `smallest`.
+    Programs of fewer than `fewest` equations are left alone: they compile fast.
     """
     call: float
     edge: float
     smallest: int
     least: float
+    fewest: int
 
 
-COSTS = {"auto": Costs(2, 0.05, 12, 48), "eager": Costs(0, 0, 2, 1)}
+COSTS = {"auto": Costs(2, 0.05, 12, 48, 400), "eager": Costs(0, 0, 2, 1, 4)}
 _DEEPEST = 12                                   # functions that call functions that …: writing them recurses
 
 
@@ -62,7 +64,7 @@ def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Ja
     """
     notes, costs, labels = Notes() if notes is None else notes, COSTS[mode], Labels()
     programs = inner_first(jaxpr)
-    if sum([len(program.eqns) for program in programs]) < 2 * costs.smallest:
+    if sum([len(program.eqns) for program in programs]) < costs.fewest:
         return jaxpr
     calls = Counter([labels.structure(eqn.params["jaxpr"]) for program in programs for eqn in program.eqns if eqn.primitive.name == "jit"])
     new: dict[Jaxpr, Jaxpr] = {}
@@ -87,7 +89,7 @@ def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Ja
         eqns = [renewed(eqn) if eqn.params else eqn for eqn in program.eqns]
         changed = any([a is not b for a, b in zip(eqns, program.eqns)])
         new[program] = result = _with_functions(program.replace(eqns=eqns) if changed else program, costs, labels, notes)
-        if result is not program:
+        if result is not program is not jaxpr:
             labels.alike(result, program)
     return new[jaxpr]
 
@@ -176,13 +178,14 @@ def _shared_first(program: Jaxpr, labels: Labels) -> Jaxpr:
     kept: list[JaxprEqn | None] = []
     for eqn in program.eqns:
         invars = [names.get(v, v) if type(v) is Var else v for v in eqn.invars] if names else eqn.invars
-        if not is_fixed(eqn) and not any(subprograms(eqn.params)):
-            place = first.setdefault((labels.of(eqn), *[v for v in invars if type(v) is Var]), len(kept))
+        label = labels.of(eqn)
+        if label >= 0 and labels.weight(eqn) == 1:                 # programs in equations are left alone
+            place = first.setdefault((label, *[v for v in invars if type(v) is Var]), len(kept))
             if place < len(kept):
                 again.add(place)
                 names.update(zip(eqn.outvars, kept[place].outvars))
                 continue
-        kept.append(eqn if invars == eqn.invars else eqn.replace(invars=invars))
+        kept.append(eqn if invars is eqn.invars or invars == eqn.invars else labels.renamed(eqn, invars=invars))
     if not again:
         return program
     ahead = set(program.invars) | set(program.constvars)

@@ -1,0 +1,424 @@
+"""The outliner: programs with functions for what they repeat compute what they computed before, whatever repeats in them and how."""
+import random as python_random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import mini_jax as jax
+import mini_jax.numpy as jnp
+from lowering.labels import Labels
+from lowering.outline import Notes, outlined
+from mini_jax import lax
+from mini_jax.core import config
+from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var
+from mini_jax.core.types import array_type
+from mini_jax.lax import elementwise, shapes
+
+VECTOR = array_type((4,), np.dtype("float32"))
+X = np.linspace(-1, 1, 4, dtype=np.float32)
+
+
+def program_of(fun, *args):
+    return jax.make_jaxpr(fun)(*args).jaxpr
+
+
+def run(program, args, steps=None):
+    """The results of a program, with functions and without XLA's optimisations: primitive by primitive."""
+    env = dict(zip(program.invars, args))
+    for eqn in program.eqns:
+        values = [v.val if type(v) is Literal else env[v] for v in eqn.invars]
+        if eqn.primitive.name == "outlined":
+            out = run(eqn.params["jaxpr"], values)
+        else:
+            out = eqn.primitive.bind(*values, **eqn.params)
+        env.update(zip(eqn.outvars, out if type(out) is list else [out]))
+    return [v.val if type(v) is Literal else env[v] for v in program.outvars]
+
+
+def calls(program):
+    return [eqn for eqn in program.eqns if eqn.primitive.name == "outlined"]
+
+
+def assert_well_formed(program):
+    """Every variable is bound once and before it is read; calls have the types of what they call."""
+    bound = set(program.invars) | set(program.constvars)
+    for eqn in program.eqns:
+        assert all(v in bound for v in eqn.invars if type(v) is Var)
+        assert bound.isdisjoint(eqn.outvars)
+        bound.update(eqn.outvars)
+        if eqn.primitive.name == "outlined":
+            inner = eqn.params["jaxpr"]
+            assert not inner.constvars and [t.mlir for t in eqn.in_types] == [t.mlir for t in inner.in_types]
+            assert [t.mlir for t in eqn.out_types] == [t.mlir for t in inner.out_types]
+            assert_well_formed(inner)
+    assert all(v in bound for v in program.outvars if type(v) is Var)
+
+
+# --- laws over generated programs ----------------------------------------------------------------------------------------------
+
+UNARY = [jnp.sin, jnp.cos, jnp.tanh, jnp.negative, lambda x: 0.5 * x, lambda x: x[::-1]]
+BINARY = [jnp.add, jnp.multiply, jnp.subtract, jnp.maximum]
+
+
+def generated(seed):
+    """A function of arrays, and arguments for it: pieces that repeat, nested, overlapping, with other wiring, mixed with noise."""
+    rng = python_random.Random(seed)
+    constants = [np.full(4, rng.random(), np.float32) for _ in range(3)]
+
+    def piece(depth):
+        size = rng.randint(2, 6)
+        steps = []
+        for _ in range(size):
+            kind = rng.random()
+            if depth and kind < 0.25:
+                steps.append(("piece", piece(depth - 1), rng.randint(1, 4)))
+            elif kind < 0.6:
+                steps.append(("unary", rng.choice(UNARY), rng.randint(0, 3)))
+            else:
+                steps.append(("binary", rng.choice(BINARY), rng.randint(0, 3), rng.randint(0, 3)))
+        return steps
+
+    def play(steps, pool, noise):
+        for step in steps:
+            recent = pool[-4:]
+            pick = lambda i: recent[-1 - i % len(recent)]
+            if step[0] == "piece":
+                for _ in range(step[2]):
+                    play(step[1], pool, noise)
+            elif step[0] == "unary":
+                pool.append(step[1](pick(step[2])))
+            else:
+                other = constants[step[3] % 3] if step[3] == 3 else pick(step[3])
+                pool.append(step[1](pick(step[2]), other))
+            if noise.random() < 0.03:
+                pool.append(noise.choice(UNARY)(noise.choice(pool)))
+    pieces = [piece(2) for _ in range(rng.randint(1, 3))]
+    order = [rng.choice(pieces) for _ in range(rng.randint(3, 9))]
+    ends = rng.randint(1, 5)
+
+    def fun(*xs):
+        noise, pool = python_random.Random(seed), list(xs)
+        for steps in order:
+            play(steps, pool, noise)
+        return [pool[-1]] + [pool[noise.randrange(len(pool))] for _ in range(ends)]
+    return fun, [X, X + 1][:rng.randint(1, 2)]
+
+
+@pytest.mark.parametrize("first", range(0, 80, 20))
+def test_a_program_with_functions_gives_bit_for_bit_the_same(first):
+    made = 0
+    for seed in range(first, first + 20):
+        fun, args = generated(seed)
+        closed = jax.make_jaxpr(fun)(*args)
+        program = closed.jaxpr.replace(constvars=(), invars=(*closed.jaxpr.constvars, *closed.jaxpr.invars))
+        args = [*closed.consts, *args]
+        result = outlined(program, "eager")
+        assert_well_formed(result)
+        made += len(calls(result))
+        for a, b in zip(run(program, args), run(result, args), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert made > 60
+
+
+def layers(count, x, ws):
+    for w in ws[:count]:
+        y = jnp.tanh(x @ w)
+        x = x + jnp.sin(y) * y - jnp.mean(y, axis=1, keepdims=True)
+    return x
+
+
+def test_compiled_gradients_of_layers_agree_and_the_program_depends_on_the_layers_not_on_their_number():
+    ws = [np.random.default_rng(i).normal(size=(8, 8)).astype(np.float32) for i in range(12)]
+    x = np.ones((4, 8), np.float32)
+
+    def step(ws, x):
+        loss, grads = jax.value_and_grad(lambda ws: jnp.sum(layers(len(ws), x, ws) ** 2))(ws)
+        return [w - 0.1 * g for w, g in zip(ws, grads)], loss
+    lines, results = {}, {}
+    for mode in ("off", "eager"):
+        with config.outline(mode):
+            results[mode] = jax.jit(step)(ws, x)
+            lines[mode] = [len(jax.jit(step).lower(ws[:n], x).as_text().splitlines()) for n in (6, 12)]
+    for a, b in zip(jax.tree.leaves(results["off"]), jax.tree.leaves(results["eager"])):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    assert lines["off"][1] > 1.8 * lines["off"][0] and lines["eager"][1] < 1.5 * lines["eager"][0]
+
+
+# --- what is the same, and what only looks so ----------------------------------------------------------------------------------------
+
+class Twin:
+    """Parameters with one hash that are not equal."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return 7
+
+    def __eq__(self, other):
+        return type(other) is Twin and self.name == other.name
+
+
+def label(labels, literal=1.0, **params):
+    x = Var(VECTOR)
+    eqn = JaxprEqn(elementwise.add_p, [x, Literal(literal, array_type((), np.dtype("float32")))], [Var(VECTOR)], params, frozenset(), None)
+    return labels.of(eqn)
+
+
+def test_labels_are_equal_for_equal_equations_only():
+    labels = Labels()
+    different = [label(labels), label(labels, 0.0), label(labels, -0.0), label(labels, np.float32(np.nan)), label(labels, a=1), label(labels, a=True),
+                 label(labels, a=1.0), label(labels, a=0.0), label(labels, a=-0.0), label(labels, a=(1, 2)), label(labels, a=(1, True)),
+                 label(labels, a=(1, 2.0)), label(labels, a=Twin("a")), label(labels, a=Twin("b")), label(labels, a=None), label(labels, a="1")]
+    assert len(set(different)) == len(different)
+    assert label(labels, np.float32(np.nan)) == different[3] and label(labels, a=Twin("b")) == different[13] and label(labels, a=(1, 2)) == different[9]
+
+
+def test_stretches_that_differ_in_a_sign_of_zero_or_in_wiring_are_not_the_same():
+    def signs(x):
+        out = []
+        for zero in (0.0, -0.0, 0.0, -0.0):
+            y = lax.mul(jnp.sin(x), np.float32(zero))
+            out.append(lax.div(np.float32(1), jnp.tanh(jnp.cos(y) - 1 + y)))
+        return out
+    program = program_of(signs, X)
+    np.testing.assert_array_equal(run(outlined(program, "eager"), [X]), run(program, [X]))
+
+    def wired(x, y):
+        for k in range(6):
+            a, b = jnp.sin(x), jnp.cos(y)
+            x, y = (a - b, b) if k % 2 else (b - a, a)
+        return x, y
+    program = program_of(wired, X, X + 1)
+    result = outlined(program, "eager")
+    assert calls(result)
+    np.testing.assert_array_equal(run(result, [X, X + 1]), run(program, [X, X + 1]))
+
+
+def test_residuals_and_captured_arrays_may_differ():
+    tables = [np.random.default_rng(i).normal(size=4).astype(np.float32) for i in range(8)]
+
+    def fun(x):
+        for table in tables:
+            x = jnp.tanh(x * table) + jnp.sin(x)
+        return x
+    with config.outline("eager"):
+        lowered = jax.jit(fun).lower(X)
+        text, value = lowered.as_text(), lowered.compile()(X)
+    assert text.count("stablehlo.tanh") < 8 and "dense<[" not in text
+    with config.outline("off"):
+        np.testing.assert_allclose(value, jax.jit(fun)(X), rtol=1e-6)
+
+
+def test_masks_and_tables_made_in_each_copy_are_made_once():
+    def fun(x, ws):
+        for w in ws:
+            mask = jnp.tril(jnp.ones((4, 4), bool))
+            table = jnp.sin(jnp.arange(4.0) / 7) + 1
+            x = jnp.where(mask, x @ w, 0.0) + jnp.tanh(x) * table
+        return x
+    ws = [np.eye(4, dtype=np.float32) * k for k in range(1, 7)]
+    x = np.ones((4, 4), np.float32)
+    program = program_of(fun, x, ws)
+    result = outlined(program, "eager")
+    names = [eqn.primitive.name for eqn in result.eqns]
+    assert names.count("sin") == 1 and "sin" not in [e.primitive.name for e in calls(result)[0].params["jaxpr"].eqns]
+    np.testing.assert_array_equal(run(result, [x, *ws])[0], run(program, [x, *ws])[0])
+
+
+# --- what must stay where it is -------------------------------------------------------------------------------------------------------
+
+def test_effects_happen_as_often_and_in_the_same_order():
+    def fun(x):
+        for k in range(5):
+            x = jnp.sin(x) * 2 + jnp.cos(x)
+            jax.debug.callback(lambda v, k=k: seen.append((k, round(float(v[0]), 5))), x, ordered=True)
+            x = jnp.tanh(x) - x * x
+        return x
+    record = {}
+    for mode in ("off", "eager"):
+        seen = []
+        with config.outline(mode):
+            jax.block_until_ready(jax.jit(fun)(X))
+        record[mode] = seen
+    assert record["eager"] == record["off"] and [k for k, _ in seen] == [0, 1, 2, 3, 4]
+
+
+def test_no_function_holds_an_effect_a_call_of_python_or_a_collective():
+    def fun(x):
+        for _ in range(4):
+            x = jnp.sin(x) + jnp.cos(x) * x
+            x = x + lax.psum(x, "i") + jax.pure_callback(np.asarray, jax.ShapeDtypeStruct((4,), np.float32), x)
+        return x
+    mapped = jax.make_jaxpr(jax.pmap(fun, axis_name="i"))(np.ones((2, 4), np.float32)).jaxpr
+    result = outlined(mapped.eqns[0].params["jaxpr"], "eager")
+    assert calls(result)
+    for eqn in calls(result):
+        assert {"psum", "pure_callback"}.isdisjoint([e.primitive.name for e in eqn.params["jaxpr"].eqns])
+
+
+def test_replicas_with_functions_agree():
+    def fun(x, w):
+        for _ in range(4):
+            x = jnp.tanh(x * w) + jnp.sin(x)
+            x = x - lax.pmean(x, "i")
+        return x
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    values = []
+    for mode in ("off", "eager"):
+        with config.outline(mode):
+            values.append(np.asarray(jax.pmap(fun, axis_name="i", in_axes=(0, None))(x, X)))
+    np.testing.assert_allclose(*values, rtol=1e-5, atol=1e-6)
+
+
+def test_donated_arguments_are_taken_over_and_results_are_right():
+    def fun(xs):
+        return [jnp.sin(x) * x + jnp.cos(x) for x in xs]
+    xs = [np.full(256, k, np.float32) for k in range(6)]
+    with config.outline("off"):
+        expected = jax.jit(fun)(xs)
+    with config.outline("eager"):
+        donating = jax.jit(fun, donate_argnums=0)
+        assert donating.lower(xs).as_text().count("tf.aliasing_output") == 6
+        given = jax.device_put(xs)
+        got = donating(given)
+    assert all(x.is_deleted() for x in given)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_random_keys_give_the_same_numbers():
+    def fun(key):
+        return [jax.random.normal(k, (3,)) + jax.random.uniform(k, (3,)) for k in jax.random.split(key, 4)]
+    with config.outline("off"):
+        expected = jax.jit(fun)(jax.random.key(3))
+    with config.outline("eager"):
+        np.testing.assert_allclose(jax.jit(fun)(jax.random.key(3)), expected, rtol=1e-6)
+
+
+# --- nesting ------------------------------------------------------------------------------------------------------------------------------
+
+def test_functions_are_made_inside_of_loops_branches_and_functions():
+    def fun(x):
+        def body(x, _):
+            for _ in range(6):
+                x = jnp.sin(x) * 0.5 + jnp.cos(x)
+            return x, None
+        x = lax.scan(body, x, None, length=3)[0]
+        return lax.cond(x[0] > 0, lambda x: body(x, None)[0], lambda x: -x, x)
+    with config.outline("eager"):
+        lowered = jax.jit(fun).lower(X)
+        text, value = lowered.as_text(), lowered.compile()(X)
+    assert "stablehlo.while" in text and 'inlineable = "false"' in text and text.count("stablehlo.sine") <= 2
+    with config.outline("off"):
+        np.testing.assert_allclose(value, jax.jit(fun)(X), rtol=1e-5)
+
+
+def test_functions_that_users_jitted_are_called_as_they_are():
+    @jax.jit
+    def cell(x):
+        for k in range(8):
+            x = jnp.sin(x) + k * jnp.cos(x)
+        return x
+    with config.outline("eager"):
+        text = jax.jit(lambda x: cell(cell(cell(x)))).lower(X).as_text()
+    assert text.count('call @cell(') == text.count('inlineable = "false"') - text.count("call @cell_") == 3 or text.count('call @cell(') == 3
+    assert text.count("func.func private @cell(") == 1 and "// 3 calls of" in text
+
+
+def test_programs_nested_beyond_the_recursion_limit():
+    from mini_jax.transforms.jit import jit_p
+    x = Var(VECTOR)
+    y = Var(VECTOR)
+    program = Jaxpr((), [x], [JaxprEqn(elementwise.neg_p, [x], [y], {}, frozenset(), None)], [y])
+    for _ in range(3000):
+        x, y, z = Var(VECTOR), Var(VECTOR), Var(VECTOR)
+        call = {"jaxpr": program, "name": "f"}
+        program = Jaxpr((), [x], [JaxprEqn(jit_p, [x], [y], call, frozenset(), None), JaxprEqn(jit_p, [y], [z], call, frozenset(), None)], [z])
+    assert outlined(program, "auto").out_types == [VECTOR]
+
+
+# --- how much work, and always the same -----------------------------------------------------------------------------------------------------
+
+def chain(operations):
+    """The program of one operation after the other: "n" neg x, "m" mul x x, "s" sin, and a letter of its own kind for any other."""
+    x = first = Var(VECTOR)
+    eqns = []
+    for operation in operations:
+        y = Var(VECTOR)
+        if operation == "m":
+            eqns.append(JaxprEqn(elementwise.mul_p, [x, x], [y], {}, frozenset(), None))
+        elif operation in "nsc":
+            primitive = {"n": elementwise.neg_p, "s": elementwise.sin_p, "c": elementwise.cos_p}[operation]
+            eqns.append(JaxprEqn(primitive, [x], [y], {}, frozenset(), None))
+        x = y
+    return Jaxpr((), [first], eqns, [x])
+
+
+def fibonacci(n):
+    a, b = "n", "nm"
+    while len(b) < n:
+        a, b = b, b + a
+    return b[:n]
+
+
+FAMILIES = {
+    "one operation": lambda n: "n" * n,
+    "layers": lambda n: "nmscnnmsmcsn" * (n // 12),
+    "Fibonacci words": fibonacci,
+    "no pattern": lambda n: "".join(python_random.Random(n).choices("nmsc", k=n)),
+    "two long copies": lambda n: 2 * "".join(python_random.Random(n).choices("nmsc", k=n // 2)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_work_grows_in_proportion_to_the_program(family):
+    steps = {}
+    for n in (2000, 8000):
+        notes = Notes()
+        outlined(chain(FAMILIES[family](n)), "auto", notes)
+        steps[n] = notes.steps
+    assert steps[2000] < 40 * 2000 and steps[8000] < 1.6 * 4 * steps[2000]
+
+
+def test_the_text_is_the_same_in_every_process():
+    program = """
+import mini_jax as jax, mini_jax.numpy as jnp, numpy as np
+from mini_jax.core import config
+def fun(x, ws):
+    for w in ws:
+        x = jnp.tanh(x @ w) + jnp.sin(x) * 2
+    return jnp.sum(x)
+ws = [np.ones((4, 4), np.float32)] * 8
+with config.outline("eager"):
+    print(jax.jit(jax.grad(fun)).lower(ws[0], ws).as_text())
+"""
+    texts = [subprocess.run([sys.executable, "-c", program], env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."}, capture_output=True, text=True,
+                            check=True).stdout for seed in ("0", "1")]
+    assert texts[0] == texts[1] and "inlineable" in texts[0]
+
+
+# --- when it is not worth it, and what the text says ------------------------------------------------------------------------------------------
+
+def test_small_programs_and_those_that_repeat_nothing_are_left_as_they_are():
+    small = chain("nms" * 100)
+    varied = chain("".join(python_random.Random(0).choices("nmsc", k=600)))
+    assert outlined(small, "auto") is small and outlined(varied, "auto") is varied
+
+
+def test_the_text_names_functions_by_the_users_lines_and_says_why_they_are_there():
+    def block(x):
+        for _ in range(14):
+            x = jnp.sin(x) * 0.5
+        return x
+
+    def model(xs):
+        return [block(x) / (k + 2) for k, x in enumerate(xs)]
+    xs = [np.ones(4, np.float32)] * 20
+    lowered = jax.jit(model).lower(xs)
+    text = lowered.as_text()
+    assert "func.func private @block(" in text
+    assert "  // 20 calls of 28 equations: repeated in" in text and "block, test_outline.py:" in text
+    with config.outline("off"):
+        assert "inlineable" not in jax.jit(lambda xs: model(xs)).lower(xs).as_text()
