@@ -192,7 +192,6 @@ def _get_now(ref, *operands, structure):
     ref = _own(ref)
     with ref.lock:
         ref.check_live()
-        ref.used_here()
         return _copied(ref.array) if structure == WHOLE else read_eagerly(ref.array, [for_dispatch(i) for i in operands], structure)
 
 
@@ -274,7 +273,11 @@ def _at_hand(index: int):
 def _getitem(self, index):
     if type(index) is int and type(self) is Ref and self.has_row(index) and state.trace is eval_trace and not xla.staging.value:
         with self.lock:                              # the usual case, at the cost of one call of C++
-            return _read_int(self.array, _at_hand(index))
+            try:
+                return _read_int(self.array, _at_hand(index))
+            except RuntimeError:
+                self.check_live()                    # says so if the value is lost
+                raise
     self.check_live()
     if index is Ellipsis and type(self) is Ref and state.trace is eval_trace and not xla.staging.value:
         return _get_now(self, structure=WHOLE)

@@ -11,6 +11,7 @@ another has used them; the setting `_thread`, part of every dispatch key, keeps 
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from typing import Any, Callable, Sequence
 
@@ -45,9 +46,11 @@ class Ref(RefLike):
     sharding = property(lambda self: self.array._sharding)
 
     def __repr__(self):
-        if self.status is not LIVE:
-            return f"Ref({'frozen' if self.status is FROZEN else 'lost'}, shape={self.shape}, dtype={self.dtype.name})"
         with self.lock:
+            self.used_here()
+            self.check_kept()
+            if self.status is not LIVE:
+                return f"Ref({'frozen' if self.status is FROZEN else 'lost'}, shape={self.shape}, dtype={self.dtype.name})"
             text = repr(self.array)
         return "Ref" + text.removeprefix("Array").replace("\n      ", "\n    ")
 
@@ -60,9 +63,30 @@ class Ref(RefLike):
     def used_here(self) -> bool:
         """Note a use by this thread. Is it the one that made the ref, and the only one that uses it?"""
         if self.thread != threading.get_ident() and not self.shared:
-            self.shared = True
-            self.forget_calls()
+            with self.lock:
+                if not self.shared:
+                    self._share()
         return not self.shared
+
+    def _share(self) -> None:
+        """A second thread uses the ref. No call of it goes without Python from now on; one that is on its way is waited for."""
+        self.shared = True
+        self.forget_calls()
+        started = time.monotonic()
+        time.sleep(0.001)                            # what has begun takes the buffer right away
+        while self.array.is_deleted() and time.monotonic() - started < 10:
+            time.sleep(0.0001)
+
+    def check_live(self) -> None:
+        self.used_here()
+        if self.array.is_deleted():
+            with self.lock:                          # by another thread's call, whose result is here when that ends; or for good
+                self.check_kept()
+        super().check_live()
+
+    def __reduce__(self):
+        self.check_live()
+        return make, (self[...],)                    # a copy is a ref of its own
 
     def forget_calls(self) -> None:
         """No compiled call may use the array without Python any more."""
@@ -75,7 +99,6 @@ class Ref(RefLike):
         """Make the value what `write`, which is given the array and may use up its buffer, returns."""
         with self.lock:
             self.check_live()
-            self.used_here()
             try:
                 new = write(self.array)
             except BaseException:
@@ -84,8 +107,9 @@ class Ref(RefLike):
             self.array._replace_with(new)
 
     def check_kept(self) -> None:
-        """After a failed call: if it used up the buffer, the value is lost."""
+        """If a failed call used up the buffer, the value is lost."""
         if self.array.is_deleted() and self.status is LIVE:
+            self.forget_calls()
             self.status = "was lost: a computation that wrote it in place failed, or its buffer was donated. Make a new one"
 
     def freeze(self) -> ArrayImpl:
