@@ -8,6 +8,7 @@ from mini_jax import numpy as jnp
 from mini_jax.lax import linalg
 from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes_inexact
 from mini_jax.runtime.dispatch import library
+from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf"]
 
@@ -55,4 +56,4 @@ def _eager_logpdf(x, mean, cov):
 @library
 def pdf(x, mean, cov):
     """exp(-½ (x - μ)ᵀ Σ⁻¹ (x - μ)) / √det 2πΣ; see `logpdf`."""
-    return jnp.exp(_logpdf(x, mean, cov))
+    return exponential(_logpdf(x, mean, cov))
