@@ -4,14 +4,17 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from lowering.emit import lowers
+from lowering.loops import counted
 from lowering.rules.reductions import compare
 from mini_jax.core import dtypes
 from mini_jax.lax.convolution import conv_general_dilated_p, dilated
 from mini_jax.lax.dot import dot_general
-from mini_jax.lax.elementwise import add, mul
-from mini_jax.lax.shapes import broadcast_in_dim, reduce_sum, reshape, transpose
-from mini_jax.lax.slicing import concatenate, pad, slice
+from mini_jax.lax.elementwise import add, div, mul, rem
+from mini_jax.lax.shapes import broadcast_in_dim, expand_dims, reduce_sum, reshape, transpose
+from mini_jax.lax.slicing import concatenate, dynamic_slice, dynamic_update_slice, pad, slice
 
 
 @lowers(conv_general_dilated_p)
@@ -29,7 +32,9 @@ def _conv_general_dilated(e, eqn, lhs, rhs):
     lhs, rhs = e.convert(lhs, a, dtype), e.convert(rhs, b, dtype)
     a, b, result = a.update(dtype=dtype), b.update(dtype=dtype), out.update(dtype=dtype)
     windows = [b.shape[k] for k in eqn.params["dimension_numbers"].rhs_spec[2:]]
-    if each_alone and prod(windows if eqn.params["batch_group_count"] == 1 else places) <= _FEW:
+    if each_alone and eqn.params["batch_group_count"] > 1 and prod(places) <= 4 * _FEW:
+        y = _kernel_of_features(e, lhs, a, rhs, b, result, **eqn.params)
+    elif each_alone and eqn.params["batch_group_count"] == 1 and prod(windows) <= _FEW:
         y = e.via(lambda x, w: [_feature_by_feature(x, w, out, **eqn.params)], (a, b), (lhs, rhs))[0]
     elif not dtypes.is_complex(dtype):
         y = _convolution(e, eqn.params, lhs, a, rhs, b, result)
@@ -119,14 +124,13 @@ def _place_by_place(lhs, rhs, out, **params):
     places = [out.shape[s] for s in out_spec[2:]]
     one = out.update(shape=tuple([1 if d in out_spec[2:] else n for d, n in enumerate(out.shape)]))
     parts = [_product(lhs, rhs, one, **_placed(lhs, params, place)) for place in product(*map(range, places))]
-    return _joined(parts, places, out, out_spec)
+    return _joined(concatenate([expand_dims(part, (0,)) for part in parts], 0), places, out, out_spec)
 
 
 def _joined(parts, places, out, out_spec):
     """Parts of the result, one for each place, put together."""
     kept = [d for d in range(out.ndim) if d not in out_spec[2:]]
-    whole = concatenate([reshape(part, (1, *[out.shape[d] for d in kept])) for part in parts], 0)
-    whole = reshape(whole, (*places, *[out.shape[d] for d in kept]))
+    whole = reshape(parts, (*places, *[out.shape[d] for d in kept]))
     return transpose(whole, [out_spec[2:].index(d) if d in out_spec[2:] else len(places) + kept.index(d) for d in range(out.ndim)])
 
 
@@ -138,13 +142,41 @@ def _one_feature_each(params, lhs_shape, rhs_shape) -> bool:
             or params["batch_group_count"] == features == lhs_shape[lhs_spec[0]] > 1)
 
 
-def _feature_by_feature(lhs, rhs, out, *, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, batch_group_count, **_):
-    """Sums of multiples of moved features; and the gradient of their kernel: for each place a sum of products."""
-    lhs_spec, rhs_spec, out_spec = dimension_numbers
-    config = [(0, 0, 0)] * lhs.ndim
-    for d, (low, high), base in zip(lhs_spec[2:], padding, lhs_dilation):
+def _padded(x, dimension_numbers, padding, dilation):
+    config = [(0, 0, 0)] * x.ndim
+    for d, (low, high), base in zip(dimension_numbers.lhs_spec[2:], padding, dilation):
         config[d] = (low, high, base - 1)
-    x = pad(lhs, lhs.dtype.type(0), config)
+    return pad(x, x.dtype.type(0), config)
+
+
+def _kernel_of_features(e, lhs, a, rhs, b, out, *, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, **_):
+    """The gradient of the kernel where each feature stands alone: for each place, one after the other, a sum of products."""
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    like, summed = dict(zip(lhs_spec, rhs_spec)), tuple([d for d in range(a.ndim) if d != lhs_spec[0]])
+    x, weights = e.via(lambda x, w: [_padded(x, dimension_numbers, padding, lhs_dilation), transpose(w, [like[d] for d in range(a.ndim)])],
+                       (a, b), (lhs, rhs))
+    padded = {d: dilated(a.shape[d], base) + sum(pair) for d, pair, base in zip(lhs_spec[2:], padding, lhs_dilation)}
+    x_type = a.update(shape=tuple([padded.get(d, n) for d, n in enumerate(a.shape)]))
+    w_type = b.update(shape=tuple([b.shape[like[d]] for d in range(a.ndim)]))
+    places, windows = [out.shape[s] for s in out_spec[2:]], [b.shape[k] for k in rhs_spec[2:]]
+    parts = out.update(shape=(prod(places), a.shape[lhs_spec[0]]), dtype=a.dtype)
+
+    def of_place(x, weights, i, parts):
+        starts, sizes, steps, rest = [np.int32(0)] * x.ndim, list(x.shape), [1] * x.ndim, i
+        for d, count, window, stride, holes in reversed(list(zip(lhs_spec[2:], places, windows, window_strides, rhs_dilation))):
+            starts[d], rest = mul(rem(rest, np.int32(count)), np.int32(stride)), div(rest, np.int32(count))
+            sizes[d], steps[d] = dilated(window, holes), holes
+        under = slice(dynamic_slice(x, starts, sizes), (0,) * x.ndim, sizes, steps)
+        return [dynamic_update_slice(parts, expand_dims(reduce_sum(mul(under, weights), summed), (0,)), (i, np.int32(0)))]
+    found, = counted(e, 0, prod(places), [e.constant(0, parts)], [parts],
+                     lambda e, i, index, found: e.via(of_place, (x_type, w_type, index, parts), (x, weights, i, found)))
+    return e.via(lambda parts: [_joined(parts, places, out.update(dtype=a.dtype), out_spec)], (parts,), (found,))[0]
+
+
+def _feature_by_feature(lhs, rhs, out, *, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, **_):
+    """Sums of multiples of moved features."""
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
+    x = _padded(lhs, dimension_numbers, padding, lhs_dilation)
     windows, places = [rhs.shape[k] for k in rhs_spec[2:]], [out.shape[s] for s in out_spec[2:]]
 
     def moved(offset, counts, strides):
@@ -153,13 +185,6 @@ def _feature_by_feature(lhs, rhs, out, *, window_strides, padding, lhs_dilation,
             start[d], limit[d], steps[d] = at, at + dilated(count, stride), stride
         return slice(x, start, limit, steps)
 
-    if batch_group_count > 1:
-        like = {d: r for d, r in zip(lhs_spec, rhs_spec)}
-        weights = transpose(rhs, [like[d] for d in range(x.ndim)])
-        summed = tuple([d for d in range(x.ndim) if d != lhs_spec[0]])
-        parts = [reduce_sum(mul(moved([p * s for p, s in zip(place, window_strides)], windows, rhs_dilation), weights), summed)
-                 for place in product(*map(range, places))]
-        return _joined(parts, places, out, out_spec)
     kernel, total = transpose(rhs, rhs_spec), None
     for entry in product(*map(range, windows)):
         part = moved([k * holes for k, holes in zip(entry, rhs_dilation)], places, window_strides)

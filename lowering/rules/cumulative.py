@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Sequence
 import numpy as np
 
 from lowering.emit import lowers
+from lowering.loops import counted
 from lowering.rules.reductions import combine, compare, wide_dtype
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
@@ -119,19 +120,17 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
     view = aval.update(shape=(together, before // together * n, after))
     outer, steps, _ = view.shape
     t = lambda dtype: array_type((outer, 1, after), dtype)
-    index, i1 = array_type((), dtypes.int32 if steps < 2 ** 31 else dtypes.int64), array_type((), dtypes.bool_).mlir
     operands = [e.reshape(x, aval, view.shape) for x in operands]
-    zero, one = e.constant(0, index), e.constant(1, index)
     carried = range(len(kind.dtypes)) if len(operands) == 1 else range(1, 2)            # of a recurrence, only o
     starts = [e.constant(kind.identity[k], t(kind.dtypes[k])) for k in carried]
-    positions = ", ".join([index.mlir] * 3)
 
-    def body(e, i, *values):
+    def body(e, i, index, *values):
         *state, result = values
+        zero, positions = e.constant(0, index), ", ".join([index.mlir] * 3)
         phase = i if steps == n else e.emit(f"stablehlo.remainder {i}, {e.constant(n, index)} : {index.mlir}")
         anew = compare(e, "EQ", phase, zero, index)
         if steps != n:
-            state = [e.emit(f"stablehlo.select {anew}, {start}, {s} : {i1}, {t(kind.dtypes[k]).mlir}")
+            state = [e.emit(f"stablehlo.select {anew}, {start}, {s} : tensor<i1>, {t(kind.dtypes[k]).mlir}")
                      for k, start, s in zip(carried, starts, state)]
         place = e.emit(f"stablehlo.subtract {e.constant(steps - 1, index)}, {i} : {index.mlir}") if reverse else i
         row = t(view.dtype)
@@ -140,19 +139,14 @@ def _loop(e, kind: Accumulation, operands: Sequence[str], aval, *, axis: int, re
         entries = [e.convert(x, row, kind.dtypes[-1]) for x in entries]
         if len(entries) == 2:                                                           # what would multiply o₋₁ = 0 may be infinite
             carry = t(kind.dtypes[0])
-            entries[0] = e.emit(f"stablehlo.select {anew}, {e.constant(0, carry)}, {entries[0]} : {i1}, {carry.mlir}")
+            entries[0] = e.emit(f"stablehlo.select {anew}, {e.constant(0, carry)}, {entries[0]} : tensor<i1>, {carry.mlir}")
         left = [None] * (len(kind.dtypes) - len(state)) + state
         state = kind.merge(e, left, kind.lift(e, entries, t), t)
         y = e.convert(kind.value(e, state, t), t(kind.dtypes[-1]), view.dtype)
         result = e.emit(f"stablehlo.dynamic_update_slice {result}, {y}, {zero}, {place}, {zero} : "
                         f"({view.mlir}, {row.mlir}, {positions}) -> {view.mlir}")
-        following = e.emit(f"stablehlo.add {i}, {one} : {index.mlir}")
-        return list(zip([following, *[state[k] for k in carried], result], types))
-
-    types = [index.mlir, *[t(kind.dtypes[k]).mlir for k in carried], view.mlir]
-    condition = e.region(types, lambda e, i, *_: [(compare(e, "LT", i, e.constant(steps, index), index), i1)])
-    results = e.emit_many(f'"stablehlo.while"({zero}, {", ".join(starts)}, {e.constant(0, view)}) ({condition}, {e.region(types, body)}) : '
-                          f"({', '.join(types)}) -> ({', '.join(types)})", len(types))
+        return [*[state[k] for k in carried], result]
+    results = counted(e, 0, steps, [*starts, e.constant(0, view)], [*[t(kind.dtypes[k]) for k in carried], view], body)
     return e.reshape(results[-1], view, aval.shape)
 
 

@@ -5,6 +5,7 @@ from math import prod
 from typing import Callable
 
 from lowering.emit import lowers
+from lowering.loops import counted
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax.reductions import (argmax_p, argmin_p, greatest, identity, least, reduce_and_p, reduce_max_number_p, reduce_max_p,
@@ -211,25 +212,20 @@ def _row_by_row(e, x, aval, index, axis: int, largest: bool) -> str:
     n = aval.shape[axis]
     view = aval.update(shape=(prod(aval.shape[:axis]), n, prod(aval.shape[axis + 1:])))
     row = aval.update(shape=(view.shape[0], 1, view.shape[2]))
-    step, place, flag = index.update(shape=()), index.update(shape=row.shape), row.update(dtype=dtypes.bool_).mlir
-    x, zero, one = e.reshape(x, aval, view.shape), e.constant(0, step), e.constant(1, step)
-    taken = lambda e, i: e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {i}, {zero}, sizes = {list(row.shape)} : "
-                                f"({', '.join([view.mlir, *[step.mlir] * 3])}) -> {row.mlir}")
+    place, flag = index.update(shape=row.shape), row.update(dtype=dtypes.bool_).mlir
+    x = e.reshape(x, aval, view.shape)
 
-    def body(e, i, best, where):
-        entry = taken(e, i)
+    def compared(e, i, step, best, where):
+        zero = e.constant(0, step)
+        entry = e.emit(f"stablehlo.dynamic_slice {x}, {zero}, {i}, {zero}, sizes = {list(row.shape)} : "
+                       f"({', '.join([view.mlir, *[step.mlir] * 3])}) -> {row.mlir}")
         stays = compare(e, "LE" if largest else "GE", entry, best, row)
         if dtypes.is_floating(row.dtype):
             stays = e.emit(f"stablehlo.or {stays}, {compare(e, 'NE', best, best, row)} : {flag}")
-        now = e.broadcast(i, step, place.shape, ())
-        chosen = [e.emit(f"stablehlo.select {stays}, {old}, {new} : {flag}, {t.mlir}")
-                  for old, new, t in ((best, entry, row), (where, now, place))]
-        return list(zip([e.emit(f"stablehlo.add {i}, {one} : {step.mlir}"), *chosen], types))
-
-    types = [step.mlir, row.mlir, place.mlir]
-    condition = e.region(types, lambda e, i, *_: [(compare(e, "LT", i, e.constant(n, step), step), "tensor<i1>")])
-    found = e.emit_many(f'"stablehlo.while"({one}, {taken(e, zero)}, {e.constant(0, place)}) ({condition}, {e.region(types, body)}) : '
-                        f"({', '.join(types)}) -> ({', '.join(types)})", 3)[2]
+        now = e.convert(e.broadcast(i, step, place.shape, ()), place.update(dtype=step.dtype), place.dtype)
+        return [e.emit(f"stablehlo.select {stays}, {old}, {new} : {flag}, {t.mlir}") for old, new, t in ((best, entry, row), (where, now, place))]
+    first = e.emit(f"stablehlo.slice {x} [0:{row.shape[0]}, 0:1, 0:{row.shape[2]}] : ({view.mlir}) -> {row.mlir}")
+    found = counted(e, 1, n, [first, e.constant(0, place)], [row, place], compared)[1]
     return e.reshape(found, place, aval.shape[:axis] + aval.shape[axis + 1:])
 
 
