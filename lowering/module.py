@@ -6,6 +6,7 @@ from typing import Sequence
 
 from lowering.emit import Emitter
 from lowering.replicas import Replicas
+from lowering.shards import mesh_text
 from mini_jax.core import source
 from mini_jax.core.program import Jaxpr, dce
 
@@ -13,8 +14,11 @@ from mini_jax.core.program import Jaxpr, dce
 class Module:
     """Collects the functions of one program as they are written."""
 
-    def __init__(self, platform: str = "cpu"):
-        self.platform = platform
+    def __init__(self, platform: str = "cpu", devices: Sequence | None = None):
+        """devices: those of the partitions, in order; None where the program is not partitioned."""
+        self.platform, self.devices = platform, devices
+        self.meshes: dict = {}                        # mesh -> its name in the text
+        self.channels: dict[str, int] = {}            # text of a collective among partitions -> number of its channel
         self.functions: dict[tuple, str] = {}         # (program, replica geometry) -> name of its function
         self.names: set[str] = {"main"}
         self.texts: list[str] = []
@@ -32,6 +36,10 @@ class Module:
             comment = "" if note is None else f"  // {note}\n"
             self.texts.append(comment + self._body("private", found, dce(jaxpr), arguments, [""] * len(arguments), [""] * len(jaxpr.outvars), axes))
         return found
+
+    def mesh(self, mesh) -> str:
+        """The name of a mesh in the text."""
+        return self.meshes.setdefault(mesh, f"mesh_{len(self.meshes)}" if self.meshes else "mesh")
 
     def _unique(self, name: str) -> str:
         base = name = re.sub(r"[^A-Za-z0-9_.]", "_", name) or "f"
@@ -74,7 +82,8 @@ class Module:
                           result_attributes or [""] * len(jaxpr.outvars), axes)
         module = re.sub(r"[^A-Za-z0-9_]", "_", name)
         head = (f"module @{module} attributes {{mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = {axes.count} : i32}} {{\n")
-        return head + "\n".join([main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
+        meshes = [mesh_text(name, mesh, self.devices) for mesh, name in self.meshes.items()]
+        return head + "\n".join([*meshes, main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
 
 
 def _quoted(text: str) -> str:

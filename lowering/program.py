@@ -13,6 +13,7 @@ from lowering.ordering import sequenced
 from lowering.outline import outlined
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
+from lowering.shards import Partitions, attribute, joined
 from mini_jax.core import config
 from mini_jax.core.effects import host_effects
 from mini_jax.core.logs import TRACE_SECONDS
@@ -45,11 +46,11 @@ class Lowered:
 
 
 def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] = (), keep_unused: bool = False,
-          platform: str = "cpu", axes: Replicas | None = None) -> Lowered:
+          platform: str = "cpu", axes: Replicas | None = None, partitions: Partitions | None = None) -> Lowered:
     """The StableHLO text of a program. `donated` marks the inputs whose buffers outputs may take over.
 
     axes: where the program itself is what replicas run, those and its named axes. By default the program stands outside of all pmaps,
-    and there are as many replicas as those in it need.
+    and there are as many replicas as those in it need. partitions: where it runs on a mesh, its devices, and how what is spread over them.
     """
     start, trace_seconds = time.perf_counter(), jaxpr.memo.get(TRACE_SECONDS)
     if uses_refs(jaxpr):
@@ -59,6 +60,8 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     whole = jaxpr if axes is None else None
     if axes is None:
         axes = Replicas((), needs.count)
+        if needs.count > 1 and partitions is not None:
+            raise NotImplementedError(f"{name}: pmap inside of a program over a mesh; use shard_map, or arrays that are not spread over a mesh")
         if needs.count > 1:
             jaxpr, in_cuts, out_cuts = spread(dce(jaxpr))
     elif any([effect.ordered for effect in host_effects(jaxpr.effects)]):
@@ -73,12 +76,17 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     donated = list(donated) or [False] * len(jaxpr.invars)
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
-    module = Module(platform)
+    module = Module(platform, None if partitions is None else partitions.devices)
     program = physicalize(sequenced(jaxpr))
-    if config.outline.value != "off" and platform == "cpu":
+    attributes, results, count = _donation(jaxpr, marks, name, partitions is not None) if any(marks) else None, None, 1
+    if partitions is not None:
+        places = [None] * len(constants) + [s for s, k in zip(partitions.inputs, kept) if k]
+        attributes = [joined(old, attribute(module, s, t.ndim)) for old, s, t in zip(attributes or [""] * len(places), places, program.in_types)]
+        results = [joined("", attribute(module, s, t.ndim)) for s, t in zip(partitions.outputs, program.out_types)]
+        count = len(partitions.devices)
+    elif config.outline.value != "off" and platform == "cpu":
         program = outlined(program, config.outline.value)
-    text = module.write(name, program, argument_attributes=_donation(jaxpr, marks, name) if any(marks) else None,
-                        axes=axes)
+    text = module.write(name, program, argument_attributes=attributes, result_attributes=results, axes=axes, num_partitions=count)
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
                    axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start, again, kept_consts)
 
@@ -88,19 +96,19 @@ def with_inputs(jaxpr: Jaxpr, kept_consts: Sequence[bool], kept: Sequence[bool])
     return jaxpr.replace(constvars=(), invars=[v for v, k in zip((*jaxpr.constvars, *jaxpr.invars), (*kept_consts, *kept)) if k])
 
 
-def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str) -> list[str]:
-    """Pair each donated input with an output of the same type, whose buffer it becomes."""
+def _donation(jaxpr: Jaxpr, donated: Sequence[bool], name: str, partitioned: bool = False) -> list[str]:
+    """Pair each donated input with an output of the same type, whose buffer it becomes; among partitions that is left to XLA."""
     free: dict[str, list[int]] = {}
     for position, out in enumerate(jaxpr.outvars):
         free.setdefault(out.aval.mlir, []).append(position)
     attributes, unused = [], []
     for var, gives in zip(jaxpr.invars, donated):
         places = free.get(var.aval.mlir)
-        if gives and places:
+        if gives and places and not partitioned:
             attributes.append(f" {{tf.aliasing_output = {places.pop(0)} : i32}}")
         else:
             attributes.append(" {jax.buffer_donor = true}" if gives else "")
-            if gives:
+            if gives and not partitioned:
                 unused.append(str(var.aval))
     if unused:
         warnings.warn(f"{name}: some donated buffers were not usable, since no output has their type: {', '.join(unused)}", stacklevel=4)

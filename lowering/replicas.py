@@ -14,9 +14,11 @@ class Replicas(NamedTuple):
 
     axes: (name, size) of the pmaps around that place, outermost first. count: of all replicas. They are numbered row-major over
     the axes and, last, over the count // ∏ sizes that do the same here: they are there for pmaps elsewhere in the program.
+    partitions: whether they are the partitions of one program over a mesh, inside shard_map, and not replicas of it.
     """
     axes: tuple[tuple[Any, int], ...] = ()
     count: int = 1
+    partitions: bool = False
 
     def inside(self, name, size: int) -> "Replicas":
         """The same replicas, seen from inside a pmap over an axis `name`."""

@@ -23,22 +23,37 @@ from mini_jax.transforms.vmap import vmap                                       
 from mini_jax import dtypes, lax, numpy, tree, tree_util                                                         # noqa: F401
 
 __version__ = "0.1.0"
+__version_info__ = tuple(map(int, __version__.split(".")))
 _tracebacks.install()
 Array.register(Tracer)
 
-# Modules that are imported when they are first asked for, so that `import mini_jax` stays quick.
-_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "errors", "experimental", "flatten_util", "nn", "random", "ref", "scipy", "stages", "test_util", "typing")
+# What is imported when it is first asked for, so that `import mini_jax` stays quick: modules, and names with where they are.
+_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "errors", "experimental", "flatten_util", "image",
+            "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing")
+_NAMES = {name: module for module, names in {
+    "ref": ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"),
+    "runtime.array": ("Shard",),
+    "runtime.xla": ("Device",),
+    "core.dtypes": ("float0",),
+    "runtime.meshes": ("NamedSharding", "make_mesh", "set_mesh"),
+    "runtime.making": ("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays"),
+    "transforms.shard_map": ("shard_map",),
+    "transforms.shards": ("reshard",),
+}.items() for name in names}
 
 
 def __getattr__(name: str):
+    import importlib
     if name in _MODULES:
-        import importlib
         return importlib.import_module(f"mini_jax.{name}")
-    if name in ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"):
-        from mini_jax import ref
-        return getattr(ref, name)
+    if name in _NAMES:
+        value = globals()[name] = getattr(importlib.import_module(f"mini_jax.{_NAMES[name]}"), name)
+        return value
+    if name == "P":
+        from mini_jax.sharding import PartitionSpec
+        return PartitionSpec
     raise AttributeError(f"module 'mini_jax' has no attribute {name!r}")
 
 
 def __dir__():
-    return [*globals(), *_MODULES]
+    return [*globals(), *_MODULES, *_NAMES, "P"]

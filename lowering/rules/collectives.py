@@ -9,6 +9,16 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import collectives
 
 
+def _among(e, groups: Sequence[Sequence[int]], operation: str) -> str:
+    """The attributes that say who takes part."""
+    if not e.axes.partitions:
+        return _groups_text(groups)
+    text = _groups_text(groups)
+    channel = e.module.channels.setdefault(f"{operation} {text}", len(e.module.channels) + 1)
+    ids = "" if operation == "all_to_all" else ", use_global_device_ids"
+    return f"{text}, channel_handle = #stablehlo.channel_handle<handle = {channel}, type = 1>{ids}"
+
+
 def _groups_text(groups: Sequence[Sequence[int]]) -> str:
     width = max(map(len, groups))
     rows = [[*group, *[-1] * (width - len(group))] for group in groups]             # -1 pads groups that are smaller
@@ -35,7 +45,7 @@ def _all_reduce(e, eqn, *operands):
         types = [eqn.in_types[i].update(dtype=wide) for i in places]
         kinds = ", ".join([t.mlir for t in types])
         inputs = [e.convert(operands[i], eqn.in_types[i], wide) for i in places]
-        results = e.emit_many(f'"stablehlo.all_reduce"({", ".join(inputs)}) <{{{_groups_text(groups)}}}> {_region(operation, wide)} '
+        results = e.emit_many(f'"stablehlo.all_reduce"({", ".join(inputs)}) <{{{_among(e, groups, operation)}}}> {_region(operation, wide)} '
                               f': ({kinds}) -> ({kinds})', len(places))
         for i, result, t in zip(places, results, types):
             out[i] = e.convert(result, t, dtype)
@@ -54,7 +64,7 @@ def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: s
     ins, out = have.update(dtype=wide), have.update(dtype=wide, shape=shape)
     region = f" {_region(reduction, wide)}" if reduction else ""
     x = e.convert(x, have, wide)
-    result = e.emit(f'"stablehlo.{operation}"({x}) <{{{attributes}, {_groups_text(groups)}}}>{region} : ({ins.mlir}) -> {out.mlir}')
+    result = e.emit(f'"stablehlo.{operation}"({x}) <{{{attributes}, {_among(e, groups, operation)}}}>{region} : ({ins.mlir}) -> {out.mlir}')
     return e.convert(result, out, have.dtype)
 
 
@@ -77,15 +87,16 @@ def _collective_permute(e, eqn, x):
     if not pairs:
         return e.constant(0, aval)
     kind = aval.update(dtype=whole_bytes(aval.dtype))
+    channel = ", channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>" if e.axes.partitions else ""
     result = e.emit(f'"stablehlo.collective_permute"({e.convert(x, aval, kind.dtype)}) <{{source_target_pairs = dense<{pairs}> : '
-                    f'tensor<{len(pairs)}x2xi64>}}> : ({kind.mlir}) -> {kind.mlir}')
+                    f'tensor<{len(pairs)}x2xi64>{channel}}}> : ({kind.mlir}) -> {kind.mlir}')
     return e.convert(result, kind, aval.dtype)
 
 
 def replica_index(e, axes: Replicas, name) -> str:
     """The index of the replica along an axis, ui32[]."""
     size, stride, u32 = axes.size(name), axes.stride(name), array_type((), dtypes.uint32)
-    index = e.emit("stablehlo.replica_id : tensor<ui32>")
+    index = e.emit(f"stablehlo.{'partition' if axes.partitions else 'replica'}_id : tensor<ui32>")
     if stride != 1:
         index = e.emit(f"stablehlo.divide {index}, {e.constant(stride, u32)} : tensor<ui32>")
     if size * stride != axes.count:

@@ -31,6 +31,7 @@ _ABOVE = {name: module for module, names in {
     "control.branches": ("cond", "switch", "cond_p"),
     "control.map": ("map",),
     "control.platforms": ("platform_dependent", "composite", "platform_index_p"),
+    "shards": ("with_sharding_constraint", "sharding_constraint_p"),
     "control.associative_scan": ("associative_scan",),
     "control.solves": ("custom_root", "custom_linear_solve", "custom_linear_solve_p"),
 }.items() for name in names}

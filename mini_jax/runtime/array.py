@@ -312,7 +312,7 @@ def put_host(host: np.ndarray, type_: ShapedArray, sharding, committed: bool, *,
     local = sharding._addressable_device_assignment
     index = sharding.devices_indices_map(type_.shape)
     parts = [host[index[device]] for device in local]
-    if copy and not sharding.is_fully_replicated and (None in sharding.dims or not host.size) and len({part.ctypes.data for part in parts}) < len(parts):
+    if copy and not sharding.is_fully_replicated and (None in getattr(sharding, "dims", (None,)) or not host.size) and len({part.ctypes.data for part in parts}) < len(parts):
         # jaxlib fails ("bad_function_call") on some, but not all, parts being the same memory
         parts = [part.copy() for part in parts]
     return xla.put(type_, sharding, parts, list(local), committed, copy=copy)

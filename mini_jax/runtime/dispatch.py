@@ -6,23 +6,24 @@ import math
 import threading
 import time
 import weakref
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
 from lowering.grids import Cut
 from lowering.physical import is_extended, physical_type
 from lowering.program import Lowered, lower
-from mini_jax.core import config, dtypes, logs, source, staging, trace
-from mini_jax.core.errors import ref_operand
+from lowering.shards import Partitions
+from mini_jax.core import config, dtypes, logs, staging, trace
 from mini_jax.core.program import ProgramInfo
-from mini_jax.core.refs import RefLike
+from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import xla
+from mini_jax.runtime import nonfinite, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
+from mini_jax.runtime.meshes import Mesh, NamedSharding, replicated_over, sharding_of
 from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
@@ -152,6 +153,76 @@ def device_of(leaves: Sequence) -> tuple[xla.Device, bool]:
     return current_device(), False
 
 
+# --- meshes -------------------------------------------------------------------------------------------------------------------------
+
+
+class Placement(NamedTuple):
+    """Where a program runs: on one device; or on all of a mesh, its arguments spread over that as `shardings` say."""
+    device: xla.Device
+    committed: bool
+    mesh: Mesh | None = None
+    shardings: tuple | None = None
+
+
+def placement(leaves: Sequence, mesh: Mesh | None = None, wanted: Sequence | None = None, captured: Sequence = ()) -> Placement:
+    """The placement of a program of these arguments and captured arrays. mesh: one that the program itself asks for; wanted: shardings asked
+    for arguments, None where an argument may stay as it is."""
+    if mesh is None:
+        for leaf in (*leaves, *captured):
+            have = leaf._sharding if type(leaf) is xla.ArrayImpl else getattr(leaf, "sharding", None)       # of a ShapeDtypeStruct
+            if type(have) is NamedSharding:
+                mesh = have.mesh
+                break
+        else:
+            return Placement(*device_of((*leaves, *captured) if captured else leaves))
+    devices = set(mesh.devices.flat)
+    shardings = []
+    for i, leaf in enumerate(leaves):
+        have = leaf._sharding if type(leaf) is xla.ArrayImpl and leaf._committed else getattr(leaf, "sharding", None)
+        if wanted is not None and wanted[i] is not None:
+            shardings.append(wanted[i])
+        else:
+            shardings.append(have if type(have) is NamedSharding and have.device_set == devices else replicated_over(mesh))
+    return Placement(mesh.devices.flat[0], True, mesh, tuple(shardings))
+
+
+def lower_at(jaxpr, consts: Sequence, at: Placement, *, out_shardings: Sequence | None = None, **options) -> Lowered:
+    """A program's text for its placement. out_shardings: of each result, None where XLA decides. options: those of `lower`."""
+    if at.mesh is None:
+        return lower(jaxpr, consts, platform=at.device.platform, **options)
+    outputs = tuple(out_shardings or [None] * len(jaxpr.outvars))
+    for sharding, type_ in zip((*at.shardings, *outputs), (*jaxpr.in_types, *jaxpr.out_types)):
+        if sharding is not None:
+            sharding.shard_shape(type_.shape)            # raises where it doesn't divide
+    return lower(jaxpr, consts, platform=at.device.platform, partitions=Partitions(tuple(at.mesh.devices.flat), at.shardings, outputs), **options)
+
+
+def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out_shardings: Sequence | None = None) -> Executable:
+    """Compile what `lower_at` wrote."""
+    if at.mesh is None:
+        return load_program(lowered, at.device, committed=at.committed, options=options)
+    devices = tuple(at.mesh.devices.flat)
+    start = time.perf_counter()
+    loaded = xla.compile(lowered.located_text, devices, num_partitions=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
+    if logs.compiles.value:
+        logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+    found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
+    for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):
+        hlo = next(found, None)
+        decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim))
+    return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
+                      const_args=[device_put(c, replicated_over(at.mesh)) for c in lowered.consts], committed=True,
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=None)
+
+
+def load(jaxpr, consts: Sequence, at: Placement, *, small: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,
+         **how) -> Executable:
+    """Lower and compile a program for its placement. small: it is one operation."""
+    if small and at.mesh is None and at.device.platform == "cpu":
+        options = _SMALL_PROGRAM_OPTIONS
+    return load_at(lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how), at, options=options, out_shardings=out_shardings)
+
+
 # --- values that C++ does not know ---------------------------------------------------------------------------------------------
 # Typed random keys are Python objects around an array of bits. mini_jax.random names how to open and wrap them.
 
@@ -199,17 +270,12 @@ def list_tree(count: int):
 _leaf_tree = _flatten(0)[1]
 
 
-def _no_tracers(leaves: Sequence) -> None:
+def _check_arrays(name: str, leaves: Sequence) -> None:
+    """Raise TypeError for a ref or a tracer among the arguments of an operation that runs now."""
+    refuse_refs(name.lstrip("_"), leaves)
     for leaf in leaves:
         if isinstance(leaf, Tracer):
             raise leaked(leaf)
-
-
-def _check_arrays(name: str, leaves: Sequence) -> None:
-    """Raise TypeError for a ref among the arguments of an operation on arrays."""
-    for leaf in leaves:
-        if isinstance(leaf, RefLike):
-            raise ref_operand(name, str(typeof(leaf)), source.describe(leaf.created))
 
 
 def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
@@ -218,11 +284,10 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
     name, many = primitive.name, primitive.multiple_results
 
     def miss(*args, **params):
-        _no_tracers(args)
         _check_arrays(name, args)
         types = tuple([typeof(arg) for arg in args])
         values = opened(args)
-        device, committed = device_of(values)
+        at = placement(values)
 
         def build():
             if many:
@@ -230,10 +295,9 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
             else:
                 fun = lambda *xs: [primitive.bind(*xs, **params)]
             jaxpr, consts = staging.stage(fun, types)
-            return load_program(lower(jaxpr, consts, name=name), device, committed=committed,
-                        options=_SMALL_PROGRAM_OPTIONS if device.platform == "cpu" else None)
+            return load(jaxpr, consts, at, name=name, small=True)
 
-        executable = once(programs, (types, tuple(params.items()), device, committed, config.trace_key()), build)
+        executable = once(programs, (types, tuple(params.items()), at, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
         tree = list_tree(len(outputs)) if many else _leaf_tree
         return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
@@ -274,7 +338,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
         _check_arrays(name, leaves)
         types = tuple([typeof(leaf) for leaf in leaves])
         values = opened(leaves)
-        device, committed = device_of(values)
+        at, gives = placement(values), nonfinite.kept_for_again(donated)
 
         def build():
             out_tree = None
@@ -287,10 +351,10 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
                 flat_out, out_tree = _flatten(out)
                 return flat_out
             jaxpr, consts = staging.stage(body, types, ProgramInfo("a library function", fun))
-            given = [given for given, arg in zip(donated, free) for _ in _flatten(arg)[0]] if donated else ()
-            return load_program(lower(jaxpr, consts, name=name, donated=given), device, committed=committed), out_tree
+            given = [given for given, arg in zip(gives, free) for _ in _flatten(arg)[0]] if gives else ()
+            return load(jaxpr, consts, at, name=name, donated=given), out_tree
 
-        executable, out_tree = once(programs, (tree, types, fixed, fixed_names, device, committed, config.trace_key()), build)
+        executable, out_tree = once(programs, (tree, types, fixed, fixed_names, at, gives, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
         return out_tree.unflatten(outputs), None if for_python(leaves) else executable.fastpath(out_tree), False
 

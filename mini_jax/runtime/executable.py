@@ -14,6 +14,17 @@ from mini_jax.runtime.array import ArrayImpl, check_alive, host_value, move, put
 from mini_jax.runtime.sharding import PmapSharding, on_device, pmap_sharding
 
 
+# True in a thread in which a program of several replicas waits for a Python function that it calls. (It is part of every dispatch key.)
+in_replica = xla.config_state("mini_jax_in_replica", False, in_key=True)
+
+
+def refuse_inside_replica() -> None:
+    """RuntimeError in such a thread: the devices that another program of several replicas would need are waiting, it would never end."""
+    if in_replica.value:
+        raise RuntimeError("a function that a pmapped program calls (pure_callback, io_callback, debug.callback) can't run pmapped programs itself: the "
+                           "devices are waiting for it. Programs for one device it can run; vmap instead of pmap inside of it is one.")
+
+
 class Executable:
     """One program on its devices: one device, the replicas of a pmap, or the partitions of an SPMD program.
 
@@ -50,6 +61,8 @@ class Executable:
 
     def __call__(self, flat_args: Sequence[Any]) -> list[ArrayImpl]:
         """Run. Raises ValueError for arrays committed to other devices, RuntimeError for deleted ones."""
+        if len(self.devices) > 1:
+            refuse_inside_replica()
         inputs = list(self.const_args)
         for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
             if kept:

@@ -256,6 +256,12 @@ class Traceback:
         return out
 
 
+def profiler():
+    """jaxlib's profiler: ProfilerSession, ProfileOptions, TraceMe, start_server. Imported by who profiles."""
+    from jaxlib import _profiler
+    return _profiler
+
+
 # ---- clients: one for each platform, made when first needed ---------------------------------------------------------------
 _lock = threading.RLock()
 _clients: dict[str, Any] = {}
@@ -330,7 +336,7 @@ def compile_options(devices: Sequence[Device], *, num_replicas: int = 1, num_par
     assignment = _jax.DeviceAssignment.create(np.asarray(device_assignment, np.int64).reshape(num_replicas, num_partitions))
     out.device_assignment = build.device_assignment = assignment
     if num_partitions > 1:
-        build.use_spmd_partitioning = True
+        build.use_spmd_partitioning = build.use_shardy_partitioner = True
     if options:
         out.env_option_overrides = [(flag, value if isinstance(value, (bool, int, float)) else str(value))
                                     for flag, value in options.items()]
@@ -392,6 +398,11 @@ def _lines_named(message: str, text: str) -> str:
 def hlo_text(executable) -> str:
     """The optimised HLO that XLA made of the program."""
     return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+
+
+def output_shardings(executable) -> list[HloSharding]:
+    """How the outputs of a partitioned program are spread."""
+    return [HloSharding.from_proto(proto) for proto in executable.get_output_shardings() or ()]
 
 
 def cost_analysis(executable) -> dict[str, float]:

@@ -20,12 +20,14 @@ from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.meshes import NamedSharding
 from mini_jax.transforms import stages
 from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
 from mini_jax.transforms.cache_misses import Signature, explain
 from mini_jax.transforms.jvp import jvp_call
-from mini_jax.transforms.refs import check_aliases, run, run_call, takes_refs
+from mini_jax.transforms.refs import check_aliases, in_place, run, run_call, takes_refs
 from mini_jax.transforms.linearize import linearize_call, transpose_call
+from mini_jax.transforms.shards import Prefix, constrained, mesh_in
 from mini_jax.transforms.vmap import batch_call
 
 _flatten = xla.registry.flatten
@@ -43,9 +45,8 @@ def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
     if takes_refs(jaxpr):
         return run_call(jaxpr, args, name)
     values = dispatch.opened(args)
-    device, committed = dispatch.device_of(values)
-    executable = once(jaxpr.memo, (run_program, device, committed, config.trace_key()),
-                      lambda: dispatch.load_program(lower(jaxpr, (), name=name, platform=device.platform), device, committed=committed))
+    at = dispatch.placement(values, mesh_in(jaxpr))
+    executable = once(jaxpr.memo, (run_program, at, config.trace_key()), lambda: dispatch.load(jaxpr, (), at, name=name))
     return dispatch.wrapped(executable.out_types, executable(values))
 
 
@@ -84,6 +85,8 @@ class Options(NamedTuple):
     keep_unused: bool = False
     device: Any = None
     compiler_options: tuple = ()
+    in_shardings: Any = None
+    out_shardings: Any = None
 
 
 class Call(NamedTuple):
@@ -221,6 +224,8 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     keep_unused: keep arguments that the program does not read among its inputs.
     device, backend: where to run; otherwise where committed arguments are, or the default device.
     compiler_options: XLA options for this program.
+    in_shardings, out_shardings: how arguments and results are spread over a mesh: NamedShardings (or PartitionSpecs, of the mesh that is set),
+        in a structure that is a prefix of the arguments' or of the result's; None leaves it to where an argument is, and to XLA.
 
     Raises ValueError for positions or names that `fun` does not have and for unhashable static arguments, TypeError for
     arguments that are no arrays. Use as `jit(f)`, `@jit`, or `@jit(static_argnames="n")`.
@@ -241,7 +246,8 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         if device is not None:
             raise ValueError("jit takes a device or a backend, not both")
         device = dispatch.devices_of(backend)[0]
-    options = Options(*statics, *donations, inline, keep_unused, device, tuple(sorted((compiler_options or {}).items())))
+    shardings = [Prefix(s) if s is not None else None for s in (in_shardings, out_shardings)]
+    options = Options(*statics, *donations, inline, keep_unused, device, tuple(sorted((compiler_options or {}).items())), *shardings)
 
     def cache_miss(*args, **kwargs):
         try:
@@ -268,10 +274,15 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
             nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
             fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
             return traced.out_tree.unflatten(outs), fast, False
+        leaves = call.leaves
+        if options.in_shardings is not None:
+            leaves = constrained(leaves, options.in_shardings.over(call.tree.children()[0], "jit in_shardings"))
         if inline:
-            outs = eval_jaxpr(traced.callee, (), *traced.consts, *call.leaves)
+            outs = eval_jaxpr(traced.callee, (), *traced.consts, *leaves)
         else:
-            outs = jit_p.bind(*traced.consts, *call.leaves, jaxpr=traced.callee, name=function_name(fun))
+            outs = jit_p.bind(*traced.consts, *leaves, jaxpr=traced.callee, name=function_name(fun))
+        if options.out_shardings is not None:
+            outs = constrained(outs, options.out_shardings.over(traced.out_tree, "jit out_shardings"))
         return traced.out_tree.unflatten(outs), None, False
 
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
@@ -290,31 +301,53 @@ def _needs_trace(leaves: Sequence, traced: Traced) -> bool:
 
 def compiled(traced: Traced, options: Options, call: Call, name: str) -> Executable:
     """The executable of a recorded function, on the device its arguments ask for."""
-    if options.device is not None:
-        device, committed = options.device, True
-    else:
-        device, committed = dispatch.device_of([*call.leaves, *traced.consts])
+    at, out_shardings = placed(traced, options, call)
     donated = nonfinite.kept_for_again(call.donated)
-    key = (compiled, device, committed, donated, options.keep_unused, options.compiler_options)
+    key = (compiled, at, donated, options.keep_unused, options.compiler_options, out_shardings)
+    return once(traced.jaxpr.memo, key, lambda: dispatch.load(
+        traced.jaxpr, traced.consts, at, name=f"jit_{name}", donated=donated, keep_unused=options.keep_unused,
+        options=dict(options.compiler_options), out_shardings=out_shardings))
 
-    def build():
-        lowered = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=donated, keep_unused=options.keep_unused,
-                                platform=device.platform)
-        return dispatch.load_program(lowered, device, committed=committed, options=dict(options.compiler_options))
-    return once(traced.jaxpr.memo, key, build)
+
+def placed(traced: Traced, options: Options, call: Call) -> tuple[dispatch.Placement, tuple | None]:
+    """Where a call runs: on the device or over the mesh that its options, its program or its arguments ask for; and the shardings asked
+    for its results."""
+    if options.device is not None:
+        return dispatch.Placement(options.device, True), None
+    if options.in_shardings is None and options.out_shardings is None:
+        return dispatch.placement(call.leaves, mesh_in(traced.jaxpr), captured=traced.consts), None
+    free = call.tree.children()[0]
+    wanted = options.in_shardings and options.in_shardings.over(free, "jit in_shardings")
+    wanted = wanted and [*wanted, *[None] * (len(call.leaves) - len(wanted))]
+    results = options.out_shardings and options.out_shardings.over(traced.out_tree, "jit out_shardings")
+    asked = [s for s in (*(wanted or ()), *(results or ())) if s is not None]
+    mesh = next((s.mesh for s in asked if isinstance(s, NamedSharding)), None) or mesh_in(traced.jaxpr)
+    if mesh is None:
+        devices = {d for s in asked for d in s.device_set}
+        if len(devices) > 1:
+            raise ValueError(f"jit: in_shardings and out_shardings ask for different devices, {', '.join(map(str, devices))}, without a mesh")
+        return (dispatch.Placement(devices.pop(), True) if devices else dispatch.placement(call.leaves, captured=traced.consts)), None
+    for sharding in asked:
+        if not isinstance(sharding, NamedSharding) or sharding.device_set != set(mesh.devices.flat):
+            raise ValueError(f"jit: in_shardings and out_shardings must be over the same devices, got {sharding} beside {mesh}")
+    return dispatch.placement(call.leaves, mesh, wanted), results and tuple(results)
 
 
 def _traced(fun: Callable, options: Options, call: Call) -> stages.Traced:
     """A recorded call as the first of the stages."""
     traced, name = record(fun, options, call), function_name(fun)
+    refs = in_place(traced.jaxpr, traced.consts, call.donated) if takes_refs(traced.jaxpr) else None
 
     def lowering(platform: str | None):
-        device, committed = (options.device, True) if options.device is not None else dispatch.device_of(call.leaves)
-        program = lower(traced.jaxpr, traced.consts, name=f"jit_{name}", donated=call.donated, keep_unused=options.keep_unused,
-                        platform=platform or device.platform)
-        return program, lambda more: dispatch.load_program(program, device, committed=committed,
-                                                           options={**dict(options.compiler_options), **more})
-    return stages.Traced(traced, call, name, lowering)
+        at, out_shardings = placed(traced, options, call) if refs is None else (refs.placement(call.leaves, options.device), None)
+        jaxpr, consts, donated = (traced.jaxpr, traced.consts, call.donated) if refs is None else (refs.program, refs.values, refs.donated)
+        how = dict(name=f"jit_{name}", donated=donated, keep_unused=options.keep_unused)
+        if platform is not None and platform != at.device.platform:
+            program = lower(jaxpr, consts, platform=platform, **how)
+        else:
+            program = dispatch.lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
+        return program, lambda more: dispatch.load_at(program, at, options={**dict(options.compiler_options), **more}, out_shardings=out_shardings)
+    return stages.Traced(traced, call, name, lowering, refs)
 
 
 def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced]):

@@ -1,17 +1,18 @@
 """Running recorded functions that read and write refs: in place, with the refs' buffers given to the compiled program."""
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
-from lowering.program import lower
 from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
 from mini_jax.core.refs import described, discharged, is_ref
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.types import RefType
-from mini_jax.runtime import dispatch
+from mini_jax.runtime import dispatch, nonfinite
 from mini_jax.runtime.dispatch import once
+from mini_jax.runtime.executable import Executable
 from mini_jax.runtime.refs import Delivery, Ref, begin_call, delivery_tree, note_capture
+from mini_jax.transforms.shards import mesh_in
 
 
 @memoized
@@ -52,45 +53,75 @@ def _in_place(jaxpr: Jaxpr, captured: tuple[bool, ...]) -> tuple[Jaxpr, tuple[in
     return program, tuple([i for i, _ in by_place])
 
 
+class InPlace(NamedTuple):
+    """A recorded function that takes refs as a program that takes none: (captured refs, arguments) -> (new values of refs, results)."""
+    program: Jaxpr
+    values: list                     # of its constants
+    captured: list[Ref]
+    written: tuple[int, ...]         # which inputs the new values are those of
+    donated: tuple[bool, ...]
+    marks: tuple[bool, ...]          # which arguments the user donates
+
+    def placement(self, leaves: Sequence, device=None) -> dispatch.Placement:
+        """Where it runs with these arguments."""
+        if device is not None:
+            return dispatch.Placement(device, True)
+        return dispatch.placement(_arrays([*self.captured, *leaves]), mesh_in(self.program), captured=self.values)
+
+    def carry_out(self, executable: Executable, leaves: Sequence) -> list:
+        """Run it, compiled: the refs take their new values; returns the results."""
+        inputs = [*self.captured, *leaves]
+        refs = [value for value in inputs if is_ref(value)]
+        with _all_locked(refs):
+            for ref in refs:
+                ref.check_live()
+            try:
+                outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(_arrays(inputs))))
+            except BaseException:
+                for ref in refs:
+                    ref.check_kept()
+                raise
+            for i, new in zip(self.written, outs):
+                inputs[i].array._replace_with(new)
+        nonfinite.give_away(leaves, self.marks, executable.in_shardings[len(self.captured):])
+        return outs[len(self.written):]
+
+
+def _arrays(values: Sequence) -> list:
+    return [value.array if type(value) is Ref else value for value in values]
+
+
+def in_place(jaxpr: Jaxpr, consts: Sequence, donated: Sequence[bool] = ()) -> InPlace:
+    """A recorded function with refs among its constants or arguments, to be run in place. donated: which arguments the user donates."""
+    captured = [c for c in consts if is_ref(c)]
+    for ref in captured:
+        if isinstance(ref, Tracer):
+            raise leaked(ref)
+    program, written = _in_place(jaxpr, tuple([is_ref(c) for c in consts]))
+    marks = donated or [False] * len(jaxpr.invars)
+    given = [i in written for i in range(len(captured))]
+    given += [i in written if type(v.aval) is RefType else mark for i, (v, mark) in enumerate(zip(jaxpr.invars, marks), len(captured))]
+    return InPlace(program, [c for c in consts if not is_ref(c)], captured, written, nonfinite.kept_for_again(tuple(given)), tuple(marks))
+
+
 def run(jaxpr: Jaxpr, consts: Sequence, leaves: Sequence, out_tree, *, name: str, donated: Sequence[bool] = (), device=None,
         keep_unused: bool = False, options: tuple = (), dispatcher: Callable | None = None) -> tuple[Any, Any]:
     """Run a program with refs among its constants or arguments: its results, and where dispatcher, whose call this is, may run it
     without Python from now on, what it needs to do so."""
     fast = begin_call()
-    captured = [c for c in consts if is_ref(c)]
-    refs = [*captured, *[leaf for leaf in leaves if is_ref(leaf)]]
-    for ref in refs:
-        if isinstance(ref, Tracer):
-            raise leaked(ref)
-        ref.check_live()
-        fast = ref.used_here() and fast
-    program, written = _in_place(jaxpr, tuple([is_ref(c) for c in consts]))
-    values = [c for c in consts if not is_ref(c)]
-    count = len(captured)
-    if device is None:
-        device, committed = dispatch.device_of([*[ref.array for ref in refs], *leaves, *values])
-    else:
-        committed = True
-    given = tuple([i in written for i in range(count)] + [
-        i + count in written if is_ref(leaf) else bool(donated and donated[i]) for i, leaf in enumerate(leaves)])
-
-    def build():
-        lowered = lower(program, values, name=name, donated=given, keep_unused=keep_unused, platform=device.platform)
-        return dispatch.load_program(lowered, device, committed=committed, options=dict(options))
-    executable = once(program.memo, (run, device, committed, given, keep_unused, options, config.trace_key()), build)
-
+    call = in_place(jaxpr, consts, donated)
+    captured, written, count = call.captured, call.written, len(call.captured)
     inputs = [*captured, *leaves]
-    with _all_locked(refs):
-        try:
-            outs = dispatch.wrapped(executable.out_types, executable(
-                dispatch.opened([value.array if type(value) is Ref else value for value in inputs])))
-        except BaseException:
-            for ref in refs:
-                ref.check_kept()
-            raise
-        for i, new in zip(written, outs):
-            inputs[i].array._replace_with(new)
-    result = out_tree.unflatten(outs[len(written):])
+    for ref in inputs:
+        if is_ref(ref):
+            if isinstance(ref, Tracer):
+                raise leaked(ref)
+            ref.check_live()
+            fast = not ref.shared and fast
+    at = call.placement(leaves, device)
+    executable = once(call.program.memo, (run, at, call.donated, keep_unused, options, config.trace_key()), lambda: dispatch.load(
+        call.program, call.values, at, name=name, donated=call.donated, keep_unused=keep_unused, options=dict(options)))
+    result = out_tree.unflatten(call.carry_out(executable, leaves))
     if not fast or dispatcher is None or jaxpr_has_other_effects(jaxpr) or dispatch.for_python(leaves):
         return result, None
     positions = [i for i, leaf in enumerate(leaves) if is_ref(leaf)]

@@ -5,7 +5,6 @@ import threading
 from collections import OrderedDict
 from typing import Sequence
 
-from lowering.program import lower
 from mini_jax.core import config
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr
@@ -16,6 +15,7 @@ from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.dispatch import once
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.refs import run_call
+from mini_jax.transforms.shards import mesh_in
 
 
 def run(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
@@ -41,12 +41,12 @@ def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Ja
         jaxpr = once(program.memo, key, lambda: stage(fun, [typeof(args[i]) for i in given])[0])
         return run_call(jaxpr, [args[i] for i in given], primitive.name)
     values = dispatch.opened(args)
-    device, committed = dispatch.device_of(values)
-    key = (primitive, *[value for value in params.values() if value is not program], device, committed, config.trace_key())
+    at = dispatch.placement(values, mesh_in(program))
+    key = (primitive, *[value for value in params.values() if value is not program], at, config.trace_key())
 
     def build():
         jaxpr, consts = stage(lambda *xs: primitive.bind(*xs, **params), [typeof(arg) for arg in args])
-        return _shared(lower(jaxpr, consts, name=primitive.name, platform=device.platform), device, committed)
+        return _shared(dispatch.lower_at(jaxpr, consts, at, name=primitive.name), at)
     executable = once(program.memo, key, build)
     return dispatch.wrapped(executable.out_types, executable(values))
 
@@ -56,17 +56,17 @@ _lock = threading.Lock()
 _KEPT = 256
 
 
-def _shared(lowered, device, committed: bool):
+def _shared(lowered, at: dispatch.Placement):
     """The executable of a lowered program. Programs of equal text share one, so a function made anew at every call compiles once."""
     if lowered.consts or lowered.callbacks:
-        return dispatch.load_program(lowered, device, committed=committed)
-    key = (lowered.text, tuple(lowered.in_types), tuple(lowered.out_types), tuple(lowered.kept), device, committed, config.trace_key())
+        return dispatch.load_at(lowered, at)
+    key = (lowered.text, tuple(lowered.in_types), tuple(lowered.out_types), tuple(lowered.kept), at, config.trace_key())
     with _lock:
         found = _executables.get(key)
         if found is not None:
             _executables.move_to_end(key)
             return found
-    made = dispatch.load_program(lowered, device, committed=committed)
+    made = dispatch.load_at(lowered, at)
     with _lock:
         _executables[key] = made
         while len(_executables) > _KEPT:
