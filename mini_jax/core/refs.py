@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from mini_jax.core import source
 from mini_jax.core.effects import RefEffect
+from mini_jax.core.errors import ref_operand
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, memoized, subprograms
 from mini_jax.core.staging import StagingTrace, StagingTracer, _tracer_classes, eval_jaxpr
@@ -50,6 +51,13 @@ def described(ref) -> str:
 
 def is_ref(value) -> bool:
     return isinstance(value, RefLike)
+
+
+def refuse_refs(operation: str, values: Sequence) -> None:
+    """Raise RefOperandError for a ref among the arguments of what takes arrays."""
+    for value in values:
+        if isinstance(value, RefLike) and not (isinstance(value, Tracer) and not value._trace.alive):
+            raise ref_operand(operation, str(typeof(value)), source.describe(value.created))
 
 
 class StagedRef(RefLike, StagingTracer):

@@ -13,6 +13,7 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
+from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, typeof
 from mini_jax.lax.shapes import canonical_shape, moveaxis
@@ -53,6 +54,7 @@ def array(object, dtype=None, *, copy: bool = True, order: str | None = "K", ndm
     convert = getattr(object, "__jax_array__", None)
     if convert is not None:
         object = convert()
+    refuse_refs("array", [object])
     if hasattr(object, "aval"):
         out = object if dtype is None else lax.convert_element_type(object, dtype)
         if copy and out is object and type(object) is ArrayImpl:

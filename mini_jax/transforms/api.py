@@ -6,6 +6,7 @@ from typing import Callable, Sequence
 
 from mini_jax.core.program import ClosedJaxpr, function_name
 from mini_jax.core.pytree import broadcast_prefix
+from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
@@ -54,6 +55,7 @@ def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
     on traced values.
     """
     leaves, tree = _flatten(x)
+    refuse_refs("device_put", leaves)
     places = [device] * len(leaves) if device is None or not isinstance(device, (tuple, list, dict)) else \
         broadcast_prefix(device, tree, lambda d: d is None, "device_put device")
     return tree.unflatten([leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
@@ -62,6 +64,7 @@ def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
 def device_get(x):
     """x, a pytree of arrays, as NumPy arrays on the host."""
     leaves, tree = _flatten(x)
+    refuse_refs("device_get", leaves)
     for leaf in leaves:
         if hasattr(leaf, "copy_to_host_async"):
             leaf.copy_to_host_async()

@@ -7,24 +7,30 @@ from lowering.program import Lowered as LoweredProgram
 from mini_jax.core.program import ClosedJaxpr
 from mini_jax.core.pytree import PyTreeDef
 from mini_jax.core.trace import register_type, typeof
-from mini_jax.core.types import array_type
+from mini_jax.core.types import array_type, ref_type
 from mini_jax.core import dtypes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.executable import Executable
+from mini_jax.transforms.refs import InPlace, check_aliases
 
 
 class ShapeDtypeStruct:
-    """The shape and dtype of an array, without the array: for `eval_shape`, `jit(f).trace` and `lower`."""
-    __slots__ = ("shape", "dtype", "sharding", "weak_type")
+    """The shape and dtype of an array, without the array: for `eval_shape`, `jit(f).trace` and `lower`. is_ref: of a ref."""
+    __slots__ = ("shape", "dtype", "sharding", "weak_type", "is_ref")
 
     def __init__(self, shape, dtype, *, sharding=None, weak_type: bool = False, vma=None, is_ref: bool = False):
         if dtype is None:
             raise TypeError("ShapeDtypeStruct: dtype must be given")
         self.shape, self.dtype = tuple(shape), dtype if dtypes.is_extended(dtype) else dtypes.as_dtype(dtype)
-        self.sharding, self.weak_type = sharding, weak_type
+        self.sharding, self.weak_type, self.is_ref = sharding, weak_type, is_ref
 
     ndim = property(lambda self: len(self.shape))
-    aval = property(lambda self: array_type(self.shape, dtypes.canonicalize(self.dtype), self.weak_type))
+
+    @property
+    def aval(self):
+        """The type of such an array, or of a ref to one."""
+        inner = array_type(self.shape, dtypes.canonicalize(self.dtype), self.weak_type)
+        return ref_type(inner) if self.is_ref else inner
 
     @property
     def size(self) -> int:
@@ -35,19 +41,19 @@ class ShapeDtypeStruct:
 
     def update(self, **changes) -> "ShapeDtypeStruct":
         """The same with `shape`, `dtype`, `sharding` or `weak_type` changed."""
-        facts = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type} | changes
+        facts = {"shape": self.shape, "dtype": self.dtype, "sharding": self.sharding, "weak_type": self.weak_type, "is_ref": self.is_ref} | changes
         return ShapeDtypeStruct(facts.pop("shape"), facts.pop("dtype"), **facts)
 
     def __eq__(self, other):
-        return (isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype, self.sharding, self.weak_type)
-                == (other.shape, other.dtype, other.sharding, other.weak_type))
+        return (isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype, self.sharding, self.weak_type, self.is_ref)
+                == (other.shape, other.dtype, other.sharding, other.weak_type, other.is_ref))
 
     def __hash__(self):
         return hash((self.shape, self.dtype, self.weak_type))
 
     def __repr__(self):
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={getattr(self.dtype, 'name', self.dtype)}{sharding}{', weak_type=True' if self.weak_type else ''})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={getattr(self.dtype, 'name', self.dtype)}{sharding}{', weak_type=True' if self.weak_type else ''}{', is_ref=True' if self.is_ref else ''})"
 
 
 register_type(ShapeDtypeStruct, lambda struct: struct.aval)
@@ -63,9 +69,10 @@ class ArgInfo(NamedTuple):
 class Traced:
     """A function recorded for given argument types. `jaxpr` is its program."""
 
-    def __init__(self, recorded, call, name: str, lowering: Callable):
-        """lowering(platform or None) -> (the lowered program, load), load(compiler_options) -> Executable."""
-        self._recorded, self._call, self.fun_name, self._lowering = recorded, call, name, lowering
+    def __init__(self, recorded, call, name: str, lowering: Callable, refs: InPlace | None = None):
+        """lowering(platform or None) -> (the lowered program, load), load(compiler_options) -> Executable. refs: where it takes refs, how it
+        is run."""
+        self._recorded, self._call, self.fun_name, self._lowering, self._refs = recorded, call, name, lowering, refs
         self.jaxpr = ClosedJaxpr(recorded.jaxpr, recorded.consts)
         self.out_tree: PyTreeDef = recorded.out_tree
         self.in_tree: PyTreeDef = call.tree
@@ -145,15 +152,15 @@ class Compiled:
 
     @property
     def in_avals(self):
-        return self._executable.in_types
+        return self._lowered._traced.jaxpr.in_avals
 
     @property
     def input_shardings(self):
-        return self.in_tree.unflatten(list(self._executable.in_shardings))
+        return self.in_tree.unflatten(list(self._executable.in_shardings[-self.in_tree.num_leaves or None:]))       # after captured refs
 
     @property
     def output_shardings(self):
-        return self.out_tree.unflatten(list(self._executable.out_shardings))
+        return self.out_tree.unflatten(list(self._executable.out_shardings[-self.out_tree.num_leaves or None:]))    # after refs' new values
 
     def as_text(self) -> str:
         """The optimised HLO."""
@@ -174,11 +181,15 @@ class Compiled:
         leaves, tree = xla.registry.flatten((args, kwargs))
         if tree != self.in_tree:
             raise TypeError(f"this program was compiled for arguments of structure {self.in_tree}, not {tree}")
-        for position, (leaf, type_) in enumerate(zip(leaves, self._executable.in_types)):
+        traced = self._lowered._traced
+        info = traced._recorded.jaxpr.info
+        for position, (leaf, type_) in enumerate(zip(leaves, self.in_avals)):
             have = typeof(leaf)
-            if have.shape != type_.shape or have.dtype != type_.dtype:
-                paths = self._lowered._traced._recorded.jaxpr.info
-                raise TypeError(f"this program was compiled for {type_} as argument {paths.path(position)}, not {have}")
+            if have.shape != type_.shape or have.dtype != type_.dtype or type(have) is not type(type_):
+                raise TypeError(f"this program was compiled for {type_} as argument {info.path(position)}, not {have}")
+        if traced._refs is not None:
+            check_aliases(info, traced._recorded.consts, leaves)
+            return self.out_tree.unflatten(traced._refs.carry_out(self._executable, leaves))
         outs = self._executable(dispatch.opened(leaves))
         return self.out_tree.unflatten(dispatch.wrapped(self._executable.out_types, outs))
 
