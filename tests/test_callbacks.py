@@ -228,6 +228,18 @@ def test_a_failure_in_one_replica_does_not_leave_the_others_waiting():
     np.testing.assert_array_equal(f(jnp.arange(10.0, 14.0)), [46.0] * 4)
 
 
+def test_functions_called_by_a_pmapped_program_run_programs_of_one_device_and_refuse_more():
+    inner, mapped = jax.jit(lambda x: jnp.sum(jnp.ones(3)) * x), jax.pmap(lambda x: x + 1)
+    mapped(jnp.arange(2.0))
+    ask = lambda back: jax.pmap(lambda x: jax.pure_callback(back, F32, x))(jnp.arange(2.0))
+    np.testing.assert_array_equal(ask(lambda x: inner(x)), [0, 3])
+    for transformed in (mapped, jax.jit(mapped)):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="can't run pmapped programs itself"):
+            ask(lambda x: transformed(jnp.arange(2.0))[0])
+    outside = jax.pure_callback(lambda x: mapped(jnp.stack([x, x]))[0], F32, jnp.float32(1))
+    assert outside == 2 and (mapped(jnp.arange(2.0)) == jnp.array([1, 2])).all()
+
+
 def test_an_eager_debug_callback_is_a_call():
     with pytest.raises(KeyError, match="no such entry"):
         debug.callback(failing, 1.0)

@@ -29,6 +29,7 @@ from mini_jax.lax import prng, shapes
 from mini_jax.runtime import dispatch
 from mini_jax.runtime.array import host_value, put_host
 from mini_jax.runtime.devices import current_device
+from mini_jax.runtime.executable import in_replica
 from mini_jax.runtime.sharding import on_device
 from mini_jax.transforms.vmap import move_batch
 
@@ -125,7 +126,10 @@ class HostFunction:
         self.takes_turn, self.gives_turn, self.place, self.failures, self.carries_on = takes_turn, gives_turn, place, [], False
 
     def __call__(self, *arrays):
+        saved = in_replica.value
         try:
+            if self.carries_on:
+                in_replica.set_local(True)
             results = self.call(arrays[self.takes_turn:], self.types, self.x64)
         except BaseException as error:
             failure = told(error, self.call, self.place)
@@ -133,6 +137,9 @@ class HostFunction:
             if not self.carries_on:
                 raise failure if isinstance(failure, Exception) else RuntimeError(repr(error))
             results = [np.zeros(t.shape, t.dtype) for t in self.types]
+        finally:
+            if self.carries_on:
+                in_replica.set_local(saved)
         return (np.uint8(0), *results) if self.gives_turn else tuple(results)
 
 

@@ -35,7 +35,7 @@ from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.array import check_alive
 from mini_jax.runtime.devices import current_device, local_devices
 from mini_jax.runtime.dispatch import once
-from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.executable import Executable, refuse_inside_replica
 from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
@@ -501,6 +501,7 @@ def _guarded(mapped: Callable, answer: Callable, in_python: list) -> Callable:
                 check_alive(leaf)
         if dispatch.disabled():
             return mapped(*args, **kwargs)
+        refuse_inside_replica()
         with xla.replicas_start as starts:
             if not in_python:                           # else C++ would wait for that call, which may wait for the lock
                 out = mapped(*args, **kwargs)
