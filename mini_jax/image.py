@@ -101,6 +101,8 @@ def _inexact(image):
 
 @library(static_argnames=("shape", "dims", "method", "antialias"))
 def _scaled(image, scale, translation, shape, dims, method, antialias):
+    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
+        method = ResizeMethod.CUBIC                      # as PyTorch, which takes PIL's kernel then
     kernel, have = _KERNELS[method], typeof(image).shape
     matrices = [_weights(have[d], shape[d], scale[i], translation[i], kernel, antialias, method is ResizeMethod.CUBIC_PYTORCH)
                 for i, d in enumerate(dims)]
