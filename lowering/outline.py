@@ -546,17 +546,17 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
 
 
 def _transposed_flat(body: Jaxpr) -> Jaxpr:
-    """The function with transposed results handed over in one dimension.
+    """The function with transposed results, and such with dimensions of size 1, handed over in one dimension.
 
-    Else XLA may give them in the layout that they had before, so as to save a copy, and whoever reads them makes one each time.
+    Else XLA may give them in another layout, so as to save a copy, and whoever reads them makes one each time.
     """
     transposed = {eqn.outvars[0] for eqn in body.eqns if eqn.primitive.name == "transpose"}
     outvars, reshapes = [], []
     for v in body.outvars:
-        flat = Var(v.aval.update(shape=(v.aval.size,))) if v in transposed else v
-        outvars.append(flat)
-        if flat is not v:
-            reshapes.append(_reshaped(v, flat, None))
+        flat = v.aval.ndim > 1 and (v in transposed or 1 in v.aval.shape)
+        outvars.append(Var(v.aval.update(shape=(v.aval.size,))) if flat else v)
+        if flat:
+            reshapes.append(_reshaped(v, outvars[-1], None))
     return body.replace(eqns=[*body.eqns, *reshapes], outvars=outvars) if reshapes else body
 
 
