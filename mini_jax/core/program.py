@@ -107,16 +107,17 @@ class ClosedJaxpr:
 class ProgramInfo:
     """Whose program it is, for people: the transformation, the user's function and the paths of its arguments.
 
-    Paths are decoded only when a message or a printed program asks for them.
+    Paths are decoded only when a message or a printed program asks for them. refs: while the program is being recorded, for
+    each flat argument that is a ref where that was created.
     """
-    __slots__ = ("transformation", "name", "code", "_paths")
+    __slots__ = ("transformation", "name", "code", "_paths", "refs")
 
     def __init__(self, transformation: str, fun: Callable | None = None, paths: "Callable[[], list[str]] | None" = None,
                  name: str | None = None):
         self.transformation = transformation
         self.name = name or function_name(fun)
         self.code = getattr(_unwrapped(fun), "__code__", None)
-        self._paths = paths
+        self._paths, self.refs = paths, {}
 
     @property
     def location(self) -> str | None:

@@ -64,9 +64,11 @@ class StagedRef(RefLike, StagingTracer):
     """A ref in a program that is being recorded."""
     __slots__ = ("created", "status", "made_here")
 
-    def __init__(self, trace, aval, var, made_here: bool = False):
+    def __init__(self, trace, aval, var):
         super().__init__(trace, aval, var)
-        self.created, self.status, self.made_here = source.capture(3), LIVE, made_here
+        self.status, self.made_here = LIVE, not (trace.invars and trace.invars[-1] is var)
+        given = None if self.made_here or trace.info is None else trace.info.refs.get(len(trace.invars) - 1)
+        self.created = given or state.source or source.capture(3)
 
 
 _tracer_classes[RefType] = StagedRef
@@ -95,6 +97,7 @@ class View(Cell):
 
     def __init__(self, trace, outer, read: Callable[[Any], Any], write: Callable[[Any], Any]):
         self._trace, self.outer, self.read, self.write = trace, outer, read, write
+        shown(trace, outer)
         with current_trace(trace.parent):
             value = read(whole(outer))
         self.aval, self.created, self.status = ref_type(typeof(value)), getattr(outer, "created", None), LIVE
@@ -106,6 +109,19 @@ class View(Cell):
     def store(self, value) -> None:
         with current_trace(self._trace.parent):
             replace(self.outer, self.write(value))
+
+
+def shown(trace: Trace, outer) -> None:
+    """Note that a transformation shows a ref from outside as one of its own. ValueError where it does so already."""
+    if any([outer is other for other in trace.views]):
+        raise aliased(trace, outer, "given to it twice")
+    trace.views += (outer,)
+
+
+def aliased(trace: Trace, ref, how: str) -> ValueError:
+    """A ref reached a function by two ways."""
+    what = "a transformed function" if trace.info is None else f"{trace.info.transformation} of {trace.info.name}"
+    return ValueError(f"{what}: {described(ref)} is {how}: what is written to one would not be known to the other. Pass it once, and use the argument only")
 
 
 # --- the words ------------------------------------------------------------------------------------------------------------------
@@ -167,6 +183,10 @@ def in_transformation(trace: Trace, primitive, args: Sequence, params: dict):
     """What an operation means in a trace that discharges refs; ABSENT where the trace's own rules say it."""
     if primitive is new_ref_p:
         return Cell(trace, args[0])
+    if trace.views:
+        for arg in args:
+            if any([arg is outer for outer in trace.views]):
+                raise aliased(trace, arg, "an argument of it and captured by it")
     for arg in args:
         if isinstance(arg, Cell) and arg._trace is trace:
             break

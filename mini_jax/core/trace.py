@@ -14,11 +14,12 @@ from mini_jax.runtime import xla
 
 
 class Trace:
-    """One running transformation. `parent` is the meaning that operations have outside of it."""
-    __slots__ = ("parent", "info", "alive")
+    """One running transformation. `parent` is the meaning that operations have outside of it; `views`: refs from there that it shows as
+    ones of its own."""
+    __slots__ = ("parent", "info", "alive", "views")
 
     def __init__(self, parent: "Trace | None", info: ProgramInfo | None = None):
-        self.parent, self.info, self.alive = parent, info, True
+        self.parent, self.info, self.alive, self.views = parent, info, True, ()
 
     def process(self, primitive, args: tuple, params: dict):
         """Apply `primitive`. Arguments that are no tracers of this trace are its constants."""

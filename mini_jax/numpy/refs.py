@@ -172,13 +172,6 @@ set_p.facts["discharge"], addupdate_p.facts["discharge"] = _discharge_write("set
 freeze_p.facts["discharge"] = lambda trace, args, params: load(trace, args[0])
 
 
-def _stage_new_ref(trace, args, params):
-    ref = trace.record(new_ref_p, args, params)
-    ref.made_here = True
-    return ref
-
-
-new_ref_p.stage = _stage_new_ref
 new_ref_p.impl = refs.make
 
 
@@ -363,7 +356,7 @@ RefLike.__len__ = lambda self: len(self.aval.inner)
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"):
     setattr(RefLike, f"__{_name}__", _refused(_name))
     setattr(RefLike, f"__r{_name}__", _refused(_name))
-for _name in ("neg", "pos", "abs", "invert", "bool", "int", "float", "complex", "index", "lt", "le", "gt", "ge", "iter", "round", "array"):
+for _name in ("neg", "pos", "abs", "invert", "bool", "int", "float", "complex", "index", "lt", "le", "gt", "ge", "iter", "contains", "round", "array"):
     setattr(RefLike, f"__{_name}__", _refused(_name))
 RefLike.__eq__, RefLike.__ne__ = (lambda self, other: self is other), (lambda self, other: self is not other)
 

@@ -109,13 +109,19 @@ def argument_types(leaves: Sequence, info: ProgramInfo) -> tuple:
         raise
 
 
-def checked_outputs(outs: Sequence, out_tree: PyTreeDef, info: ProgramInfo) -> Sequence:
-    """The results of a traced function; TypeError names one that is no array."""
+def check_no_refs(outs: Sequence, out_tree: PyTreeDef, info: ProgramInfo) -> None:
+    """ValueError for a ref among the results of a transformed function."""
     for position, out in enumerate(outs):
         if isinstance(out, RefLike):
             path = keystr(tree_flatten_with_path(out_tree.unflatten(range(len(outs))))[0][position][0])
             raise ValueError(f"{info.transformation}: {info.name} returned {described(out)}{f' at result{path}' if path else ''}. Refs are no results of "
                              "transformed functions: return ref[...] or freeze(ref), or make the ref outside and pass it in")
+
+
+def checked_outputs(outs: Sequence, out_tree: PyTreeDef, info: ProgramInfo) -> Sequence:
+    """The results of a traced function; TypeError names one that is no array."""
+    check_no_refs(outs, out_tree, info)
+    for position, out in enumerate(outs):
         if not is_value(out):
             path = keystr(tree_flatten_with_path(out_tree.unflatten(range(len(outs))))[0][position][0])
             raise TypeError(f"{info.name} returned {out!r:.200} of type {type(out).__name__}{f' at result{path}' if path else ''}: "

@@ -16,6 +16,7 @@ from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable, resolve_positions
 from mini_jax.transforms.jit import Options, jit_p, record, run_program, take_apart
 from mini_jax.transforms.jvp import jvp_call
+from mini_jax.transforms.refs import check_aliases, takes_refs
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_call
 from mini_jax.transforms.vmap import batch_call
 
@@ -137,6 +138,8 @@ def checkpoint(fun: Callable | None = None, *, prevent_cse: bool = True, policy:
             return fun(*args, **kwargs)
         call = take_apart(fun, options, args, kwargs)
         traced = record(fun, options, call, "checkpoint")
+        if takes_refs(traced.jaxpr):
+            check_aliases(traced.jaxpr.info, traced.consts, call.leaves)
         outs = remat_p.bind(*traced.consts, *call.leaves, jaxpr=traced.callee, policy=policy, prevent_cse=prevent_cse, differentiated=False)
         return traced.out_tree.unflatten(outs)
     return functools.update_wrapper(checkpointed, fun, updated=())

@@ -18,7 +18,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import Partial, tree_leaves, tree_map
-from mini_jax.core.refs import discharge_call
+from mini_jax.core.refs import Cell, described, discharge_call
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, typeof
@@ -461,6 +461,10 @@ class custom_vjp(_Custom):
             elif out_tree != value_tree:
                 raise TypeError(f"the forward rule of {name} must return a value of the structure that {name} returns, {out_tree}, got {value_tree}")
             residuals, residual_tree = _flatten(result[1])
+            for residual in residuals:
+                if isinstance(residual, Cell) and residual.made_here and residual._trace is state.trace:
+                    raise ValueError(f"the forward rule of {name} returned, to be kept for the backward rule, {described(residual)}, which lives as long as "
+                                     "the forward rule runs: return ref[...] or freeze(ref); or make the ref outside, and pass it as an argument")
             return outs, residuals, residual_tree
 
         def optimized_fwd(nonzero, *flat):

@@ -12,7 +12,7 @@ from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
 from mini_jax.core.pytree import PyTreeDef
-from mini_jax.core.refs import discharge_call
+from mini_jax.core.refs import discharge_call, is_ref
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
@@ -190,8 +190,10 @@ def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Tra
     def build():
         if logs.cache_misses.value:
             explain(fun, info, key, programs)
+        info.refs = {i: leaf.created for i, leaf in enumerate(call.leaves) if is_ref(leaf)}
         start = time.perf_counter()
         jaxpr, consts = stage(flat_fun, types, info)
+        info.refs = {}                               # a later call may have others
         if logs.compiles.value:
             jaxpr.memo[logs.TRACE_SECONDS] = time.perf_counter() - start
         return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())

@@ -8,7 +8,7 @@ import numpy as np
 from mini_jax.core import source
 from mini_jax.core.linear import Zero, zero_like
 from mini_jax.core.program import Jaxpr, ProgramInfo, Var, memoized, subprograms
-from mini_jax.core.refs import ABSENT, LIVE, Cell, addupdate_p, described, in_transformation, is_ref, makes_refs, replace, set_p, whole
+from mini_jax.core.refs import ABSENT, LIVE, Cell, addupdate_p, described, in_transformation, is_ref, makes_refs, replace, set_p, shown, whole
 from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -45,6 +45,7 @@ class DifferentiatedRef(Cell):
     def __init__(self, trace, outer, dot):
         """dot: a ref of tangents, or the tangent as it is at first."""
         self._trace, self.outer, self.dot = trace, outer, dot
+        shown(trace, outer)
         self.aval, self.created, self.status = typeof(outer), outer.created, LIVE
 
     def load(self):

@@ -19,7 +19,7 @@ from lowering.replicas import Replicas, demand
 from lowering.rules.collectives import collective, replica_index
 from lowering.rules.slicing import whole_bytes
 from mini_jax.core import config, dtypes
-from mini_jax.core.effects import of_call
+from mini_jax.core.effects import RefEffect, of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used_in, function_name, memoized
@@ -115,14 +115,21 @@ def _impl(*args, **params):
     return dispatch.wrapped(executable.out_types, executable(dispatch.opened(args)))
 
 
+def _check_written(recorded: Mapped, leaves: Sequence) -> None:
+    """ValueError where a ref is written of which there is one for all devices."""
+    jaxpr = recorded.traced.jaxpr
+    one = {**dict(zip(jaxpr.constvars, recorded.traced.consts)),
+           **{v: leaf for v, leaf, dim in zip(jaxpr.invars, leaves, recorded.params["in_dims"]) if dim is None}}
+    for effect in jaxpr.effects:
+        if type(effect) is RefEffect and effect.kind != "read" and effect.ref in one:
+            raise ValueError(f"pmap of a function that writes to {described(one[effect.ref])}, which it captures or takes with in_axes None: every device "
+                             "would write to the same place. Pass it as an argument with an axis to map over, each device having its own entry")
+
+
 def _discharge(trace, args, params):
     """pmap of the values of refs. A mapped ref has an entry on each device; one that is not mapped is only read."""
     jaxpr, in_dims, count = params["jaxpr"], params["in_dims"], len(params["out_dims"])
     pure = discharged(jaxpr)
-    for i in pure.written:
-        if in_dims[i] is None:
-            raise ValueError(f"pmap of a function that writes to {described(args[i])}, which it captures or takes with in_axes None: every device "
-                             "would write to the same place. Pass it as an argument with an axis to map over, each device having its own entry")
     outs = pmap_p.bind(*[load(trace, a) if is_ref(a) else a for a in args],
                        **{**params, "jaxpr": pure.jaxpr, "out_dims": (*params["out_dims"], *[in_dims[i] for i in pure.written])})
     for i, value in zip(pure.written, outs[count:]):
@@ -476,6 +483,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         refs = jit.takes_refs(traced.jaxpr)
         if refs:
             jit.check_aliases(traced.jaxpr.info, traced.consts, call.leaves)
+            _check_written(recorded, call.leaves)
         if refs or state.trace is not eval_trace and _needs_trace(recorded, call.leaves):
             return traced.out_tree.unflatten(_bind(recorded, call.leaves)), None, False
         executable = _compiled(recorded, nonfinite.kept_for_again(call.donated))

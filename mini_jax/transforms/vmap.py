@@ -18,7 +18,7 @@ from mini_jax.core.tracebacks import boundary_of
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
-from mini_jax.transforms.arguments import argument_paths
+from mini_jax.transforms.arguments import argument_paths, check_no_refs
 
 _flatten = xla.registry.flatten
 
@@ -241,6 +241,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
             nonlocal out_tree
             args, kwargs = tree.unflatten(flat)
             outs, out_tree = _flatten(fun(*args, **kwargs))
+            check_no_refs(outs, out_tree, info)
             return outs
         outs, out_dims = batch_flat(flat_fun, Axis(size, axis_name), leaves, dims, info)
         flat_out = [out_axes] * len(outs) if type(out_axes) is int else broadcast_prefix(out_axes, out_tree, is_none, "vmap out_axes")

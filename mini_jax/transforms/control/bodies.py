@@ -9,11 +9,11 @@ import numpy as np
 from mini_jax.core import config, dtypes
 from mini_jax.core.program import Jaxpr, ProgramInfo
 from mini_jax.core.pytree import PyTreeDef, keystr, prefix_errors, tree_flatten_with_path
-from mini_jax.core.refs import RefLike, described
+from mini_jax.core.refs import described, is_ref
 from mini_jax.core.staging import stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, is_value, typeof
-from mini_jax.core.types import RefType, ShapedArray
+from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.runtime.dispatch import FunctionCaches
@@ -72,11 +72,7 @@ def record_carrying(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, 
     """
     info = body_info(what, fun, tree)
     types, count = value_types(init, info), len(init)
-    for position, leaf in enumerate([*init, *other_types]):
-        if isinstance(leaf, (RefLike, RefType)):
-            whose = described(leaf) if isinstance(leaf, RefLike) else f"a ref of type {leaf}"
-            raise TypeError(f"{what}: {info.path(position)} of {info.name} is {whose}. Loops carry and slice arrays; let the body use the ref "
-                            "without passing it")
+    check_arrays(init, info)
     while True:
         body = record(fun, what, apply, tree, (*types, *other_types), info)
         out_types = body.jaxpr.out_types[:count]
@@ -96,6 +92,14 @@ def value_types(leaves: Sequence, info: ProgramInfo) -> tuple:
         raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {leaf!r:.200} of type {type(leaf).__name__}, which is "
                         "not an array, a number or a pytree of them. What is no array reaches the function as a default argument or a "
                         "variable around it.") from None
+
+
+def check_arrays(leaves: Sequence, info: ProgramInfo) -> None:
+    """TypeError for a ref among what a loop carries or slices."""
+    for position, leaf in enumerate(leaves):
+        if is_ref(leaf):
+            raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {described(leaf)}. Loops carry and slice arrays; let the "
+                            "body use the ref without passing it")
 
 
 def clear() -> None:

@@ -18,6 +18,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import prefix_errors
+from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace
 from mini_jax.core.trace import Tracer, typeof
@@ -32,6 +33,7 @@ from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.refs import check_aliases
 from mini_jax.transforms.vmap import batch_jaxpr
 
 __all__ = ["cond", "switch", "cond_p"]
@@ -139,6 +141,8 @@ def _choose(what: str, index, branches: Sequence[Callable], names: Sequence[str]
     types = value_types(leaves, infos[0])
     bodies = [record(branch, what, apply, tree, types, info) for branch, apply, info in zip(branches, applied, infos)]
     _check_results(what, bodies, names, infos)
+    if any(map(is_ref, leaves)):
+        check_aliases(infos[0], [c for body in bodies for c in body.consts], leaves)
     out_tree = bodies[0].structure
     programs = _of_equal_weakness([body.jaxpr for body in bodies])
     if not isinstance(index, Tracer) and not xla.staging.value:

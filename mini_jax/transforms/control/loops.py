@@ -13,10 +13,11 @@ import numpy as np
 
 from lowering.emit import lowers
 from mini_jax.core import dtypes
-from mini_jax.core.effects import of_call
+from mini_jax.core.effects import RefEffect, of_call
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
+from mini_jax.core.refs import described
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, typeof
@@ -65,6 +66,11 @@ def while_loop(cond_fun: Callable, body_fun: Callable, init_val):
     arguments = flatten((init_val,))[1]
     body, init = record_carrying(body_fun, "while_loop", _apply_body, arguments, leaves, (), tree)
     condition = record(cond_fun, "while_loop", _apply_condition, arguments, tuple(body.jaxpr.in_types[len(body.consts):]))
+    for effect in condition.jaxpr.effects:
+        if type(effect) is RefEffect and effect.kind != "read":
+            ref = condition.consts[condition.jaxpr.invars.index(effect.ref)]
+            raise ValueError(f"while_loop: the condition writes {described(ref)}: it may be asked any number of times, so it must only read. "
+                             "Write in the body")
     return tree.unflatten(while_p.bind(*condition.consts, *body.consts, *init, cond_jaxpr=condition.jaxpr, body_jaxpr=body.jaxpr,
                                        cond_nconsts=len(condition.consts), body_nconsts=len(body.consts)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from mini_jax.core.program import Jaxpr, Var, memoized
-from mini_jax.core.refs import described, discharged, is_ref, load, store
+from mini_jax.core.refs import discharged, is_ref, load, store
 from mini_jax.transforms.control.branches import cond_p
 from mini_jax.transforms.control.loops import while_p
 from mini_jax.transforms.control.pieces import chosen
@@ -61,10 +61,6 @@ def _while_body(body: Jaxpr, condition: Jaxpr, body_nconsts: int, cond_nconsts: 
 def _while(trace, args, params):
     cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
     count = cond_nconsts + body_nconsts
-    if discharged(params["cond_jaxpr"]).written:
-        ref = args[discharged(params["cond_jaxpr"]).written[0]]
-        raise ValueError(f"while_loop: the condition writes {described(ref)}: it may be asked any number of times, so it must only read. "
-                         "Write in the body")
     written = tuple([i in discharged(params["body_jaxpr"]).written for i in range(body_nconsts)])
     refs = chosen(args[cond_nconsts:count], written)
     place = tuple([next((i for i, ref in enumerate(refs) if ref is arg), None) for arg in args[:cond_nconsts]])

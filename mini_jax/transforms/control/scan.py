@@ -22,7 +22,7 @@ from mini_jax.core.types import array_type
 from mini_jax.lax import shapes, slicing
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
-from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record_carrying, tree_paths, value_types
+from mini_jax.transforms.control.bodies import Body, body_info, check_arrays, check_callable, flat_result, flatten, record_carrying, tree_paths, value_types
 from mini_jax.transforms.control.pieces import chosen, given, joined
 from mini_jax.transforms.control.running import run_compiled
 from mini_jax.transforms.vmap import batch_jaxpr, move_batch
@@ -78,7 +78,9 @@ def scan_flat(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, init: 
               reverse: bool, unroll: int, counters: int = 0) -> tuple[list, Any]:
     """A scan on flat values, of a body given as for `record_carrying`. Returns the flat results and the structure that apply gave."""
     fun = keyable(fun)
-    x_types = tuple([t.update(shape=t.shape[1:]) for t in value_types(xs, body_info(what, fun, tree))]) if xs else ()
+    info = body_info(what, fun, tree)
+    check_arrays([*init, *xs], info)
+    x_types = tuple([t.update(shape=t.shape[1:]) for t in value_types(xs, info)])
     body, init = record_carrying(fun, what, apply, tree, init, x_types, carry_tree, counters)
     return _bind(body, init, xs, length, reverse, unroll), body.structure
 
