@@ -74,7 +74,8 @@ class Module:
     prefix = ""
 
     def write(self, name: str, jaxpr: Jaxpr, *, argument_attributes: Sequence[str] | None = None,
-              result_attributes: Sequence[str] | None = None, axes: Replicas = Replicas(), num_partitions: int = 1) -> str:
+              result_attributes: Sequence[str] | None = None, axes: Replicas = Replicas(), num_partitions: int = 1,
+              comments: Sequence[str] = ()) -> str:
         """The text of the module whose main function is `jaxpr`."""
         self.prefix = f"{name}/"
         arguments = [f"%arg{i}" for i in range(len(jaxpr.invars))]

@@ -49,12 +49,21 @@ _DEEPEST = 12                                   # functions that call functions 
 
 
 class Notes:
-    """What was done to a program and why. steps: how many joins and comparisons it took."""
+    """What was done to a program and why.
+
+    steps: how many joins and comparisons it took. functions: a line for each. refused: a line for each repeat that would not have paid.
+    """
 
     def __init__(self):
         self.steps = 0
         self.functions: list[str] = []
         self.refused: list[str] = []
+
+    def lines(self) -> list[str]:
+        """What the program's text says of it at its beginning; of each function it says the rest above that."""
+        if self.functions:
+            return [f"outlined: {len(self.functions)} functions for what the program repeats (config.outline)"]
+        return [f"not outlined: {line}" for line in self.refused[:3]]
 
 
 def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Jaxpr:
@@ -299,7 +308,7 @@ def _chosen(flat: _Flat, costs: Costs, notes: Notes) -> list[_Stretch]:
                 if len(sites) > 1 and gain >= costs.least:
                     heapq.heappush(heap, (-gain, i, sites, len(chosen)))
                 elif len(sites) > 1 and not chosen:
-                    notes.refused.append(f"{len(sites)} times {size} equations ({_name(flat, sites[0], size)[1]}): a function would not pay")
+                    notes.refused.append(f"{len(sites)} times {size} equations in {_name(flat, sites[0], size)[1]}: calls of them would cost more than they save")
             continue
         for s in sites:
             claimed[s:s + size] = b"\1" * size
@@ -358,7 +367,7 @@ def _name(flat: _Flat, start: int, size: int) -> tuple[str, str]:
         return "repeated", "no line of the user's"
     (code, _), = Counter([captured[0] for captured in sources]).most_common(1)
     lines = [source.decode(captured).line for captured in sources if captured[0] is code]
-    name = code.co_name if code.co_name.isidentifier() else "repeated"
+    name = f"{code.co_name}_part" if code.co_name.isidentifier() else "repeated"
     return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{min(lines)}-{max(lines)}"
 
 

@@ -10,7 +10,7 @@ from lowering import rules as _rules                       # noqa: F401  (fills 
 from lowering.grids import spread
 from lowering.module import Module, without_locations
 from lowering.ordering import sequenced
-from lowering.outline import outlined
+from lowering.outline import Notes, outlined
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
 from lowering.shards import Partitions, attribute, joined
@@ -77,7 +77,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     marks = [False] * len(constants) + [d for d, k in zip(donated, kept) if k]
     jaxpr = jaxpr.replace(constvars=(), invars=[v for v, _ in constants] + [v for v, k in zip(jaxpr.invars, kept) if k])
     module = Module(platform, None if partitions is None else partitions.devices)
-    program = physicalize(sequenced(jaxpr))
+    program, notes = physicalize(sequenced(jaxpr)), Notes()
     attributes, results, count = _donation(jaxpr, marks, name, partitions is not None) if any(marks) else None, None, 1
     if partitions is not None:
         places = [None] * len(constants) + [s for s, k in zip(partitions.inputs, kept) if k]
@@ -85,8 +85,9 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
         results = [joined("", attribute(module, s, t.ndim)) for s, t in zip(partitions.outputs, program.out_types)]
         count = len(partitions.devices)
     elif config.outline.value != "off" and platform == "cpu":
-        program = outlined(program, config.outline.value)
-    text = module.write(name, program, argument_attributes=attributes, result_attributes=results, axes=axes, num_partitions=count)
+        program = outlined(program, config.outline.value, notes)
+    text = module.write(name, program, argument_attributes=attributes, result_attributes=results, axes=axes, num_partitions=count,
+                        comments=notes.lines())
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
                    axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start, again, kept_consts)
 

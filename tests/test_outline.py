@@ -418,7 +418,7 @@ def test_the_text_names_functions_by_the_users_lines_and_says_why_they_are_there
     xs = [np.ones(4, np.float32)] * 20
     lowered = jax.jit(model).lower(xs)
     text = lowered.as_text()
-    assert "func.func private @block(" in text
+    assert "func.func private @block_part(" in text and "// outlined: " in text
     assert "  // 20 calls of 28 equations: repeated in" in text and "block, test_outline.py:" in text
     with config.outline("off"):
         assert "inlineable" not in jax.jit(lambda xs: model(xs)).lower(xs).as_text()
