@@ -8,11 +8,10 @@ from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
 from mini_jax.lax import linalg
 from mini_jax.lax.linalg.lu import apply_factors
-from mini_jax.lax.linalg.matrices import adjoint, conjugate, product
+from mini_jax.lax.linalg.matrices import adjoint, conjugate, product, transposed
 from mini_jax.numpy.linalg.decompositions import matrices
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_shapes, promote_dtypes_inexact
 from mini_jax.runtime.dispatch import library
-from mini_jax.transforms.custom_derivatives import custom_jvp
 
 __all__ = ["solve", "solve_triangular", "cho_factor", "cho_solve", "lu_factor", "lu_solve", "solve_sylvester", "inv", "det"]
 
@@ -149,40 +148,35 @@ def _solve_sylvester(A, B, C, tol):
 
 
 def sylvester(A, B, C, tol: float):
-    """X of A X + X B = C. Its derivative is that of the equation: A dX + dX B = dC - dA X - X dB."""
+    """X of A X + X B = C, with the derivatives of a solution of linear equations."""
     complex_dtype = jnp.promote_types(A.dtype, dtypes.complex64)
+    r, u = linalg.schur(lax.stop_gradient(A).astype(complex_dtype))
+    s, v = linalg.schur(lax.stop_gradient(B).astype(complex_dtype))
 
-    @custom_jvp
-    def solved(A, B, C):
-        r, u = linalg.schur(lax.stop_gradient(A).astype(complex_dtype))
-        s, v = linalg.schur(lax.stop_gradient(B).astype(complex_dtype))
-        return of_factors(r, u, s, v, C)
-
-    def of_factors(r, u, s, v, C):
-        """R Y + Y S = F by columns: (R + sⱼⱼ) yⱼ = fⱼ - Σ yₖ sₖⱼ over k < j, with R, S triangular."""
-        f = product(product(adjoint(u), C.astype(complex_dtype)), v)
-        m, n = f.shape
-        one, column = jnp.eye(m, dtype=complex_dtype), jnp.arange(n)
+    def by_columns(r, s, f):
+        """R Y + Y S = F, R and S triangular: (R + sⱼⱼ) yⱼ = fⱼ - Σ yₖ sₖⱼ over k < j."""
+        one, column = jnp.eye(f.shape[0], dtype=complex_dtype), jnp.arange(f.shape[1])
 
         def step(y, j):
-            before = jnp.where(column < j, s[:, j], 0)
-            right = f[:, j] - y @ before
+            right = f[:, j] - y @ jnp.where(column < j, s[:, j], 0)
             new = linalg.triangular_solve(r + s[j, j] * one, right[:, None], left_side=True)
             return jnp.where(column == j, new, y), None
-        y = lax.scan(step, jnp.zeros_like(f), jnp.arange(n))[0]
+        y = lax.scan(step, jnp.zeros_like(f), column)[0]
         gaps = jnp.abs(jnp.diagonal(r)[:, None] + jnp.diagonal(s)[None])
-        y = jnp.where(jnp.any(gaps <= tol), jnp.nan, y)
-        x = product(product(u, y), adjoint(v))
-        return x if dtypes.is_complex(C.dtype) else lax.real(x)
+        return jnp.where(jnp.any(gaps <= tol), jnp.nan, y)
 
-    @solved.defjvp
-    def rule(primals, tangents):
-        (A, B, C), (dA, dB, dC) = primals, tangents
-        r, u = linalg.schur(A.astype(complex_dtype))
-        s, v = linalg.schur(B.astype(complex_dtype))
-        x = solved(A, B, C)
-        return x, of_factors(r, u, s, v, dC - product(dA, x) - product(x, dB))
-    return solved(A, B, C)
+    def solution(_, c):
+        x = product(product(u, by_columns(r, s, product(product(adjoint(u), c.astype(complex_dtype)), v))), adjoint(v))
+        return x if dtypes.is_complex(c.dtype) else lax.real(x)
+
+    def transposed_solution(_, c):
+        """Of Aᵀ X + X Bᵀ = C: with rows and columns in reverse order Rᵀ and Sᵀ are upper triangular again."""
+        back = lambda t: lax.rev(transposed(t), (0, 1))
+        f = lax.rev(product(product(transposed(u), c.astype(complex_dtype)), conjugate(v)), (0, 1))
+        y = lax.rev(by_columns(back(r), back(s), f), (0, 1))
+        x = product(product(conjugate(u), y), transposed(v))
+        return x if dtypes.is_complex(c.dtype) else lax.real(x)
+    return lax.custom_linear_solve(lambda x: product(A, x) + product(x, B), C, solution, transposed_solution)
 
 
 def inv(a, overwrite_a: bool = False, check_finite: bool = True):
