@@ -84,7 +84,7 @@ class Module:
         module = re.sub(r"[^A-Za-z0-9_]", "_", name)
         head = (f"module @{module} attributes {{mhlo.num_partitions = {num_partitions} : i32, mhlo.num_replicas = {axes.count} : i32}} {{\n")
         meshes = [mesh_text(name, mesh, self.devices) for mesh, name in self.meshes.items()]
-        return head + "\n".join([*meshes, main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
+        return head + "\n".join([*[f"  // {comment}" for comment in comments], *meshes, main, *self.texts]) + "\n}\n" + "\n".join(self._place_lines) + ("\n" if self._place_lines else "")
 
 
 def _quoted(text: str) -> str:
