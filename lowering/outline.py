@@ -62,7 +62,7 @@ class Notes:
     def lines(self) -> list[str]:
         """What the program's text says of it at its beginning; of each function it says the rest above that."""
         if self.functions:
-            return [f"outlined: {len(self.functions)} functions for what the program repeats (config.outline)"]
+            return [f"outlined: {len(self.functions)} function{'s' * (len(self.functions) > 1)} for what the program repeats (config.outline)"]
         return [f"not outlined: {line}" for line in self.refused[:3]]
 
 
@@ -368,7 +368,7 @@ def _name(flat: _Flat, start: int, size: int) -> tuple[str, str]:
     (code, _), = Counter([captured[0] for captured in sources]).most_common(1)
     lines = [source.decode(captured).line for captured in sources if captured[0] is code]
     name = f"{code.co_name}_part" if code.co_name.isidentifier() else "repeated"
-    return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{min(lines)}-{max(lines)}"
+    return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{min(lines)}" + f"-{max(lines)}" * (len(set(lines)) > 1)
 
 
 # --- stretches as functions --------------------------------------------------------------------------------------------------------
