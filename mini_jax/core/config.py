@@ -36,6 +36,7 @@ _TABLE = [
     ("enable_custom_prng", bool, False, True, "PRNGKey returns typed keys, as key does"),
     ("debug_nans", bool, False, True, "raise FloatingPointError where a NaN is first produced"),
     ("debug_infs", bool, False, True, "raise FloatingPointError where an infinity is first produced"),
+    ("debug_index_bounds", bool, False, True, "raise where an index lies outside of its array, naming it, the size and the line"),
     ("debug_key_reuse", bool, False, True, "raise KeyReuseError when a random key is used twice"),
     ("check_tracer_leaks", bool, False, True, "raise when a traced value outlives its transformation"),
     ("enable_checks", bool, False, True, "check the types of every program that is built (slow)"),
@@ -280,6 +281,7 @@ default_prng_impl = options["default_prng_impl"]
 threefry_partitionable = options["threefry_partitionable"]
 enable_custom_prng = options["enable_custom_prng"]
 debug_nans = options["debug_nans"]
+debug_index_bounds = options["debug_index_bounds"]
 debug_infs = options["debug_infs"]
 debug_key_reuse = options["debug_key_reuse"]
 check_tracer_leaks = checking_leaks = options["check_tracer_leaks"]

@@ -10,7 +10,7 @@ from mini_jax.lax.gather import GatherDimensionNumbers, GatherScatterMode
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.lax.slicing import signed_index
 from mini_jax.numpy import ufuncs
-from mini_jax.numpy.subscripts import ARRAY, FULL, INT, How, fill_key, index_array
+from mini_jax.numpy.subscripts import ARRAY, FULL, INT, How, check_inside, fill_key, index_array
 from mini_jax.numpy.promotion import arraylike, converted
 from mini_jax.numpy.reading import getitem, read                         # noqa: F401  (getitem: for the array classes)
 from mini_jax.numpy.updates import AtHelper, write                       # noqa: F401
@@ -60,6 +60,8 @@ def take(a, indices, axis: int | None = None, out=None, mode: str | None = None,
         raise NotImplementedError("take: mode='raise' can't raise from a compiled program; use 'fill', 'clip' or 'wrap'")
     if mode not in (None, "fill", "clip", "wrap"):
         raise ValueError(f"take: mode may be 'fill', 'clip' or 'wrap', not {mode!r}")
+    if mode is None:
+        check_inside(indices, typeof(a).shape[axis])
     if mode == "wrap":
         indices = _wrapped_around(indices, typeof(a).shape[axis])
     how = How(GatherScatterMode.CLIP if mode in ("clip", "wrap") else GatherScatterMode.FILL_OR_DROP, fill_key(fill_value),

@@ -7,6 +7,7 @@ are one program at three operands, except inside of a larger program that is bei
 """
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any, NamedTuple, Sequence
 
@@ -14,6 +15,9 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes, errors
+from mini_jax.core.config import debug_index_bounds
+from mini_jax.core.source import capture, describe
+from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, is_value, typeof
 from mini_jax.lax.gather import GatherScatterMode
 from mini_jax.lax.slicing import signed_index, wrap_index
@@ -275,8 +279,25 @@ def window_of(plan: Plan) -> tuple[list, list[int]]:
     return starts, sizes
 
 
+def check_inside(i, size: int, wraps: bool = True) -> None:
+    """With the option debug_index_bounds: raise, where the program runs, for indices outside of a dimension of this size."""
+    if debug_index_bounds.value:
+        from mini_jax import debug                       # a library of its own, wanted by who debugs
+        report = functools.partial(_report_outside, size, wraps, describe(state.source or capture(2)))
+        report(i) if isinstance(i, (int, np.ndarray, np.generic)) else debug.callback(report, i)
+
+
+def _report_outside(size: int, wraps: bool, line: str, indices) -> None:
+    indices = np.asarray(indices)
+    outside = indices[(indices < (-size if wraps else 0)) | (indices >= size)]
+    if outside.size:
+        raise IndexError(f"index {outside.flat[0]} is out of bounds for an axis of size {size}, at {line} (debug_index_bounds is on)")
+
+
 def placed(i, size: int, how: How):
     """An integer index, or integer indices, counted from the front if they are below zero."""
+    if how.mode is None or how.mode is GatherScatterMode.PROMISE_IN_BOUNDS:
+        check_inside(i, size, how.wrap_negative_indices)
     if type(i) is int:
         return i + size if i < 0 and how.wrap_negative_indices else i
     return wrap_index(i, size) if how.wrap_negative_indices else signed_index(i)
@@ -308,6 +329,8 @@ def index_array(i, size: int, how: How):
     """Integer indices into a dimension, ready to gather with: counted from the front, int32 or int64."""
     if not isinstance(i, np.ndarray):
         return placed(i, size, how)
+    if how.mode is None or how.mode is GatherScatterMode.PROMISE_IN_BOUNDS:
+        check_inside(i, size, how.wrap_negative_indices)
     limits = np.iinfo(dtypes.default_int())
     i = i.astype(np.int64) if i.dtype != np.uint64 else np.minimum(i, limits.max).astype(np.int64)
     i = np.clip(np.where(i < 0, i + size, i) if how.wrap_negative_indices else i, limits.min, limits.max)

@@ -1,0 +1,165 @@
+"""Writes the API reference, docs/reference/*.md, from the docstrings: for each public function its signature, what it says of itself, and an
+example with its true result; and docs/differences_from_jax.md, from docs/api_usage.tsv and the names that are there.
+
+    python docs/reference.py
+
+A test holds what is written against the code, so neither can go stale.
+"""
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import re
+import warnings
+from typing import Any, Iterator
+
+import coverage
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", "mini_jax.numpy.linalg", "mini_jax.numpy.fft", "mini_jax.random", "mini_jax.nn",
+           "mini_jax.nn.initializers", "mini_jax.scipy.special", "mini_jax.scipy.linalg", "mini_jax.scipy.stats", "mini_jax.scipy.signal",
+           "mini_jax.scipy.ndimage", "mini_jax.scipy.optimize", "mini_jax.scipy.sparse.linalg", "mini_jax.scipy.integrate", "mini_jax.scipy.interpolate",
+           "mini_jax.scipy.fft", "mini_jax.tree", "mini_jax.tree_util", "mini_jax.ref", "mini_jax.ad", "mini_jax.sharding", "mini_jax.debug", "mini_jax.ops",
+           "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
+           "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack"]
+SHORT = {"mini_jax": "jax", "mini_jax.numpy": "jnp", "mini_jax.lax": "lax"}
+
+
+def public(module) -> Iterator[tuple[str, Any]]:
+    """The public functions and classes of a module that are ours."""
+    names = set(getattr(module, "__all__", ())) or {name for name in dir(module) if not name.startswith("_")}
+    for name in sorted(names, key=lambda n: (n.lower(), n)):
+        try:
+            found = getattr(module, name)
+        except AttributeError:
+            continue
+        home = getattr(found, "__module__", None) or ""
+        documented = inspect.isroutine(found) or inspect.isclass(found) or hasattr(found, "_cache_miss")
+        if documented and not inspect.ismodule(found) and home.startswith("mini_jax") and (not home.startswith("mini_jax.core") or inspect.isroutine(found)):
+            yield name, found
+
+
+def signature(fun) -> str:
+    """The parameters, as text, without annotations' module names."""
+    try:
+        text = str(inspect.signature(fun))
+    except (TypeError, ValueError):
+        return "(…)"
+    text = re.sub(r"<(function|class|built-in function) '?(?:[\w.<>]*\.)?(\w+)'?[^>]*>", r"\2", text)
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def shortest(module: str) -> str:
+    return SHORT.get(module) or module.replace("mini_jax.numpy", "jnp").replace("mini_jax.lax", "lax").replace("mini_jax", "jax")
+
+
+# --- examples -----------------------------------------------------------------------------------------------------------------
+
+# Arguments to try, in this order, until a call works; x, y: floats, m: a symmetric positive definite matrix, i: integers, b: booleans.
+VALUES = {"x": "jnp.array([0.5, 1.0, 2.0])", "y": "jnp.array([3.0, 1.0, 2.0])", "m": "jnp.array([[2.0, 1.0], [1.0, 3.0]])", "i": "jnp.array([3, 1, 2])",
+          "b": "jnp.array([True, False, True])", "key": "jax.random.key(0)", "f": "jnp.sin", "tree": "{'w': 1.0, 'b': [2.0, 3.0]}"}
+ATTEMPTS = ["x", "x, y", "m", "m, m", "i", "i, i", "b", "b, x, y", "x, y, x", "key", "key, (3,)", "key, x", "key, 0.5, (3,)", "key, x, y", "key, (3,), 0, 10", "3", "2, 3", "2.0",
+            "'ab,bc->ac', m, m", "x, i", "x, 1", "x, (3,)", "x, (1, 3)", "m, 0, 1", "m, (0, 1)", "m, 0", "[x, y]", "[x, y], 0", "m, x[:2]", "0.0, 1.0, 3", "f", "f, tree", "tree", "f, x",
+            "x, x, 'same'", "x, i, 3", "m, (4, 4), 'linear'", "(2, 2)", "(2, 2), 1.0", "x, 2", "1.0, 2.0, x", "x, i, i", "key, x, (3,)", "key, 2.0, 3.0, (3,)", "x, 'float32'",
+            "key, -1.0, 1.0, (3,)", "f, (1.0,), (1.0,)", "x, x, x, x", "i, 2", "x, y, 'float32'", "x, 0.5", "x > 1", "x, x > 1", "f, 1.0"]
+SKIPPED = {"breakpoint", "start_server", "start_trace", "stop_trace", "stop_server", "trace", "save", "savez", "tofile", "clear_caches", "save_device_memory_profile",
+           "set_mesh", "live_arrays", "clear_event_listeners", "load", "set_printoptions", "fromfile", "device_memory_profile", "frompyfunc"}
+
+
+def example(module: str, name: str, fun) -> list[str]:
+    """Lines of an example: the call and its result. None where no attempt at a call worked, or where it would do more than compute."""
+    if name in SKIPPED or inspect.isclass(fun) or name.endswith("_p"):
+        return []
+    import mini_jax as jax
+    import mini_jax.numpy as jnp
+    space = {"jax": jax, "jnp": jnp, "fun": fun}
+    space |= {letter: eval(text, space) for letter, text in VALUES.items()}
+    required = _required(fun)
+    for attempt in ATTEMPTS:
+        try:
+            given = eval(f"({attempt},)", space)
+            if required is not None and not required[0] <= len(given) <= required[1]:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = eval(f"fun({attempt})", space)
+                text = repr(result)
+        except Exception:                                # not what this function takes: try the next
+            continue
+        if result is None or " at 0x" in text or "Tracer" in text or "function" in text or len(text) > 600 or "object" in text:
+            continue
+        call = re.sub(r"\b(x|y|m|i|b|key|f|tree)\b(?![\w(=])", lambda found: VALUES[found.group(1)], attempt)
+        return [f">>> {shortest(module)}.{name}({call})", *text.splitlines()]
+    return []
+
+
+def _required(fun) -> tuple[int, float] | None:
+    """The least and greatest number of positional arguments."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any([p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters]):
+        return 99, 99
+    star = any([p.kind is p.VAR_POSITIONAL for p in parameters])
+    return len([p for p in positional if p.default is p.empty]), float("inf") if star else len(positional)
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------------------
+
+def page(module_name: str, with_examples: bool = True) -> str:
+    """One module's page."""
+    module = importlib.import_module(module_name)
+    lines = [f"# {module_name}", "", (inspect.getdoc(module) or "").splitlines()[0] if module.__doc__ else "", ""]
+    for name, found in public(module):
+        lines += [f"## {name}", "", "```", f"{shortest(module_name)}.{name}{'' if inspect.isclass(found) else signature(found)}", "```", ""]
+        lines += [*(inspect.getdoc(found) or "").strip().splitlines(), ""]
+        shown = example(module_name, name, found) if with_examples else []
+        if shown:
+            lines += ["```", *shown, "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+INTRODUCTION = """# Differences from JAX
+
+Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.10.2 that 119 public projects use, and from the names that are here.
+
+## What is better here
+
+- `pmap` nests, and gradients go through nested pmaps. (JAX replicates over one axis only.)
+- Programs start and trace several times faster; benchmarks/ measures both side by side: `python -m benchmarks`.
+- Refs take the C++ fast path, keep every index NumPy has, raise where they can't mean anything, and a frozen one can't be read.
+- One release runs on jaxlib 0.10.2 and on the newest one.
+- Errors name the argument, its whole type, your line, and what to do instead.
+- Repeated layers are compiled once (docs/outlining.md), which is what makes deep programs start slowly.
+
+## What is missing
+
+"""
+
+
+def differences() -> str:
+    """The page of differences."""
+    found = coverage.cover()
+    lines = [INTRODUCTION + f"{len(found.rows) - len(found.missing)} of {len(found.rows)} names are here, which is {100 * found.share():.2f} % of all counted uses. Not here:", ""]
+    for row in sorted(found.missing, key=lambda r: (-r.projects, r.name)):
+        lines.append(f"- `{row.name}` ({row.projects} project{'s' if row.projects != 1 else ''})")
+    lines += ["", "Keywords that are not taken:", ""]
+    lines += [f"- `{row.name}`: " + ", ".join([f"`{word}`" for word in words]) for row, words in found.partly]
+    lines += ["", "Pallas, Mosaic, sparse arrays, `jax.interpreters` and other internals are out of scope.", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    os.makedirs(os.path.join(HERE, "reference"), exist_ok=True)
+    for module in MODULES:
+        with open(os.path.join(HERE, "reference", f"{module}.md"), "w") as file:
+            file.write(page(module))
+    with open(os.path.join(HERE, "differences_from_jax.md"), "w") as file:
+        file.write(differences())
+
+
+if __name__ == "__main__":
+    main()
