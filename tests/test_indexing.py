@@ -536,13 +536,13 @@ def test_tile_and_the_in_dim_functions():
 def test_with_debug_index_bounds_any_index_outside_raises_and_says_which_of_what_and_where():
     x = jnp.arange(3.0)
     inside = [lambda: x[2], lambda: x[-3], lambda: x.at[jnp.array([0, 2])].add(1.0), lambda: x.at[7].get(mode="fill"), lambda: jnp.take(x, 5, mode="clip")]
-    outside = [(7, lambda: x[7]), (-4, lambda: x.at[-4].set(1.0)), (5, lambda: jnp.take(x, jnp.array([1, 5]))), (3, lambda: jax.jit(lambda x, i: x[i])(x, 3)),
-               (3, lambda: jax.vmap(lambda i: x[i])(jnp.arange(4))), (4, lambda: jax.grad(lambda x: x[4])(x)),
-               (3, lambda: jax.lax.scan(lambda c, i: (c, x[i]), 0, jnp.arange(4)))]
-    with jax.debug_index_bounds(True):
+    outside = [(7, lambda: x[7]), (-4, lambda: x.at[-4].set(1.0)), (5, lambda: jnp.take(x, jnp.array([1, 5]))), (3, lambda: mini_jax.jit(lambda x, i: x[i])(x, 3)),
+               (3, lambda: mini_jax.vmap(lambda i: x[i])(jnp.arange(4))), (4, lambda: mini_jax.grad(lambda x: x[4])(x)),
+               (3, lambda: mini_jax.lax.scan(lambda c, i: (c, x[i]), 0, jnp.arange(4)))]
+    with mini_jax.debug_index_bounds(True):
         for call in inside:
-            jax.block_until_ready(call())
+            mini_jax.block_until_ready(call())
         for index, call in outside:
-            with pytest.raises((IndexError, jax.errors.JaxRuntimeError), match=rf"index {index} is out of bounds for an axis of size 3, at .*test_indexing.py:\d+"):
-                jax.block_until_ready(call())
+            with pytest.raises((IndexError, mini_jax.errors.JaxRuntimeError), match=rf"index {index} is out of bounds for an axis of size 3, at .*test_indexing.py:\d+"):
+                mini_jax.block_until_ready(call())
     assert float(x[7]) == 2.0                            # off: the nearest element
