@@ -22,6 +22,7 @@ from mini_jax.core import dtypes, source
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import table
 from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
+from mini_jax.core.refs import ABSENT, in_transformation
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -37,6 +38,7 @@ from mini_jax.transforms.control.scan import in_three, scan_p
 from mini_jax.transforms.custom_derivatives import custom_vjp_call_p, run_call
 from mini_jax.transforms.checkpoint import remat_p
 from mini_jax.transforms.jit import jit_p
+from mini_jax.transforms.jvp import differentiated_write
 
 _flatten = xla.registry.flatten
 
@@ -98,6 +100,8 @@ class JetTrace(Trace):
         self.order, self.found = order, None
 
     def process(self, primitive, args, params):
+        if primitive.effects_rule is not None and (out := in_transformation(self, primitive, args, params)) is not ABSENT:
+            return out
         if not any([self.owns(a) for a in args]):
             return self.parent.process(primitive, args, params)
         rule = rules.get(primitive, _by_derivative)
@@ -128,6 +132,11 @@ class JetTrace(Trace):
             y.coefficient(k)
         y.rule = None
         return _series(self, y.aval, y.known)
+
+    def check_write(self, ref, value) -> None:
+        """Raise ValueError for a series written to a ref from outside."""
+        if self.owns(value):
+            raise differentiated_write(ref)
 
     def owns(self, value) -> bool:
         return type(value) is JetTracer and value._trace is self
