@@ -22,7 +22,7 @@ from mini_jax.core import dtypes, source
 from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import table
 from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
-from mini_jax.core.refs import ABSENT, in_transformation
+from mini_jax.core.refs import ABSENT, addupdate_p, in_transformation, set_p
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
@@ -104,6 +104,8 @@ class JetTrace(Trace):
             return out
         if not any([self.owns(a) for a in args]):
             return self.parent.process(primitive, args, params)
+        if primitive is set_p or primitive is addupdate_p:
+            raise differentiated_write(args[0])
         rule = rules.get(primitive, _by_derivative)
         if rule is _inlined:
             return _inlined(args, **params)
