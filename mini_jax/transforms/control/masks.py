@@ -40,7 +40,10 @@ def _run(jaxpr: Jaxpr, mask, args: Sequence) -> list:
             state.source = eqn.source
             values = [value(v) for v in eqn.invars]
             if eqn.effects:
-                rule = eqn.primitive.facts.get("where") or _rules[eqn.primitive.name]
+                rule = eqn.primitive.facts.get("where") or _rules.get(eqn.primitive.name)
+                if rule is None:
+                    raise NotImplementedError(f"vmap: {eqn.primitive.name} has effects, and can't leave them out for examples whose branch or loop is "
+                                              "another: take them out of it")
                 outs = rule(eqn.primitive, mask, values, eqn.params)
             else:
                 outs = eqn.primitive.bind(*values, **eqn.params)
