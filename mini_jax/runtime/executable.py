@@ -36,16 +36,18 @@ class Executable:
     devices: all devices, in the order of the device assignment.
     name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, on whole values.
     committed: whether outputs are committed to those devices, as they are when an input is.
+    fragile: whether its starts need care (`xla.FRAGILE_REPLICAS`); default: those of a program for several devices.
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
         nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.
     """
-    __slots__ = ("loaded", "host_functions", "name", "jaxpr", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
+    __slots__ = ("loaded", "fragile", "host_functions", "name", "jaxpr", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
                  "committed", "_handlers", "_float0_outputs", "__weakref__")
 
     def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
                  in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
-                 host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None):
+                 host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None, fragile: bool = True):
+        self.fragile = fragile and xla.FRAGILE_REPLICAS and len(devices) > 1
         self.name, self.jaxpr = name, jaxpr
         self.loaded, self.host_functions = loaded, tuple(host_functions)
         for function in self.host_functions:
@@ -68,7 +70,7 @@ class Executable:
             if kept:
                 inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
         try:
-            if xla.FRAGILE_REPLICAS and len(self.devices) > 1:
+            if self.fragile:
                 for value in inputs:
                     check_alive(value)
                 with xla.replicas_start as starts:
@@ -108,7 +110,7 @@ class Executable:
         guarded: the caller does at every call what fragile replicas need. leading: the first arguments, which are always these."""
         if self.host_functions or nonfinite.watching() or self._float0_outputs or any(map(is_extended, self.out_types)):
             return None
-        if xla.FRAGILE_REPLICAS and len(self.devices) > 1 and not guarded:
+        if self.fragile and not guarded:
             return None
         shardings = [value._sharding for value in self.const_args]
         shardings += [sharding for sharding, kept in zip(self.in_shardings, self.kept) if kept]

@@ -75,6 +75,7 @@ jaxlib_version: tuple[int, ...] = tuple(int(part) for part in jaxlib.__version__
 # Programs for several replicas, in jaxlib 0.10: given a deleted array, one ends the process instead of raising; and they wait for
 # each other for ever if two threads start them at once, or if more than 32, XLA's limit, are unfinished. So whoever starts one looks at
 # its arguments first, and holds `replicas_start`. (More threads for XLA help only with the last, and make every call slower.)
+# Of programs over a mesh, those whose partitions communicate wait for each other so.
 FRAGILE_REPLICAS = jaxlib_version < (0, 11)
 
 # ---- the C++ classes and functions, by the names the rest of mini_jax uses -------------------------------------------
@@ -403,6 +404,14 @@ def hlo_text(executable) -> str:
 def output_shardings(executable) -> list[HloSharding]:
     """How the outputs of a partitioned program are spread."""
     return [HloSharding.from_proto(proto) for proto in executable.get_output_shardings() or ()]
+
+
+_COLLECTIVE = re.compile(r" (?:all-reduce|all-gather|all-to-all|collective-permute|collective-broadcast|reduce-scatter|ragged-all-to-all)\b")
+
+
+def communicates(executable) -> bool:
+    """Do the devices of a program send each other anything? Asked only where it matters (`FRAGILE_REPLICAS`)."""
+    return FRAGILE_REPLICAS and _COLLECTIVE.search(hlo_text(executable)) is not None
 
 
 def cost_analysis(executable) -> dict[str, float]:
