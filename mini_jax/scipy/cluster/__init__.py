@@ -1,0 +1,2 @@
+"""Groups of observations."""
+from mini_jax.scipy.cluster import vq                       # noqa: F401
