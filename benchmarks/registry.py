@@ -20,16 +20,17 @@ class Benchmark:
     devices: int
     full_only: bool = False            # takes minutes: only with --full or by name
     awaits: str = ""                   # what its budgets rest on and mini_jax does not have yet
+    of_itself: bool = False            # its budget bounds mini_jax's value, a number of times, and not the ratio to jax's
 
 
 BENCHMARKS: dict[str, Benchmark] = {}
 
 
-def call(what, at_most=None, *, quick=False, devices=1):
-    """Register a function that returns how many seconds one thing takes."""
+def call(what, at_most=None, *, quick=False, devices=1, of_itself=False):
+    """Register a function that returns how many seconds one thing takes, or of_itself, how many times another."""
     def register(function):
         BENCHMARKS[function.__name__] = Benchmark(
-            function.__name__, {what: at_most}, lambda jax: {what: function(jax)}, quick, devices)
+            function.__name__, {what: at_most}, lambda jax: {what: function(jax)}, quick, devices, of_itself=of_itself)
         return function
     return register
 
@@ -54,7 +55,8 @@ def programs(function):
     """Register a function that returns programs by name, each a function without arguments that runs it and waits. Measured are the
     first call of each, which traces and compiles, and the fastest call after it; none is to take longer than with jax."""
     def run(jax):
-        jax.block_until_ready(jax.jit(lambda x: x + 1)(0))                  # what the first compilation of a process takes
+        loop = lambda x: jax.lax.fori_loop(0, 2, lambda i, x: jax.numpy.sin(x), x)
+        jax.block_until_ready(jax.jit(jax.grad(loop))(1.0))                 # what is loaded and made only once a process
         values = {}
         for name, program in function(jax).items():
             values[f"{name}: first call"] = elapsed(program)
