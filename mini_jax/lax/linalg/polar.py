@@ -53,7 +53,7 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         change, u, count = _norm(elementwise.sub(new, u)), new, count + 1
         lower = min(lower * (a + b * lower**2) / (1 + c * lower**2), 1.0)
     settled = np.bool_(abs(1 - lower) <= 5 * eps)
-    converged = elementwise.bitwise_and(settled, elementwise.lt(change, elementwise.mul(_norm(u), real.type((4 * eps) ** (1 / 3)))))
+    converged = elementwise.bitwise_and(settled, elementwise.le(change, elementwise.mul(_norm(u), real.type((4 * eps) ** (1 / 3)))))
     u = elementwise.sub(elementwise.mul(u, number(1.5)), elementwise.mul(product(u, product(adjoint(u), u)), number(0.5)))     # one step of Newton & Schulz
     return u, hermitian_part(product(adjoint(u), x)), np.int32(count), converged
 
