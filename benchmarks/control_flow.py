@@ -48,14 +48,14 @@ def loops(jax):
     }
 
 
-@workload("gradient of a scan of 100 steps, carry of 1 MB")
+@workload("gradient of a scan of 50 steps, carry of 1 MB")
 def scan_memory(jax):
     jnp = jax.numpy
 
     def loss(x, w):
         def step(c, _):
             return jnp.sin(c * w) + jnp.exp(-c * c) * w, None
-        return jax.lax.scan(step, x, None, length=100)[0].sum()
+        return jax.lax.scan(step, x, None, length=50)[0].sum()
     return _run(jax, jax.grad(loss, (0, 1)), _floats(512, 512), _floats(512, 512))
 
 
