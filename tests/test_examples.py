@@ -93,3 +93,11 @@ def test_every_value_of_the_tour_is_as_expected():
     result = run("docs/tour/transformations.py")
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.endswith("Everything is as it should be.\n")
+
+
+def test_state_passed_on_and_state_in_refs_give_the_same_numbers():
+    result = run("-m", "mini_jax.examples.stateful")
+    assert result.returncode == 0, result.stdout + result.stderr
+    apart = [float(number) for number in re.findall(r"differ by (\S+) at most", result.stdout)]
+    assert len(apart) == 4 and max(apart) < 1e-5                      # params, stats, adam, metrics
+    assert "Done: 9" in result.stdout
