@@ -87,19 +87,26 @@ def _updated(value, new, operands: Sequence, structure, op: str):
     aval = typeof(value)
     if _is_mask(structure):
         return write_masked(value, operands[0], converted(new, aval.dtype), structure[1], op)
-    new = _fitting(converted(new, aval.dtype), aval, structure)
+    new = converted(new, aval.dtype)
+    if typeof(new).shape[:1] == (1,):
+        new = _fitting(new, _selected(aval, [*map(typeof, operands)], structure).ndim)
     if structure == WHOLE:
         new = _broadcast_value(new, aval.shape)
         return lax.add(value, new) if op == "add" else lax.convert_element_type(new, aval.dtype, False)
     return write(value, new, operands, structure, op)
 
 
-def _fitting(new, aval, structure):
-    """Leading axes of size 1 that the destination lacks are dropped, as NumPy does."""
+def _selected(aval, types: Sequence, structure):
+    """The type of what an index, its operands being of `types`, takes of an array."""
+    if structure == WHOLE:
+        return aval
+    return stage(lambda x, *xs: [read(x, xs, structure)], [aval, *types])[0].out_types[0].strong
+
+
+def _fitting(new, ndim: int):
+    """Leading axes of size 1 beyond `ndim` are dropped, as NumPy does."""
     shape = typeof(new).shape
-    if structure != WHOLE:
-        return new
-    extra = len(shape) - aval.ndim
+    extra = len(shape) - ndim
     return lax.squeeze(new, range(extra)) if extra > 0 and all([n == 1 for n in shape[:extra]]) else new
 
 
@@ -116,12 +123,7 @@ def _row_in_place(x, row, index):
 
 @library(static_argnames=("shape", "dtype"))
 def _filled(value, shape, dtype):
-    return _broadcast_value(_fitting(converted(value, dtype), _Shaped(len(shape)), WHOLE), shape)
-
-
-class _Shaped:
-    def __init__(self, ndim: int):
-        self.ndim = ndim
+    return lax.convert_element_type(_broadcast_value(_fitting(converted(value, dtype), len(shape)), shape), dtype, False)
 
 
 @library
@@ -136,9 +138,7 @@ refs._copy = lambda array, aval: _copied(array)
 
 def _get_type(ref, *operands, structure):
     _check_ref(ref, "get")
-    if structure == WHOLE:
-        return ref.inner
-    return stage(lambda x, *xs: [read(x, xs, structure)], [ref.inner, *operands])[0].out_types[0].strong
+    return _selected(ref.inner, operands, structure)
 
 
 def _write_type(op: str):

@@ -191,7 +191,7 @@ def with_scalar_booleans(x, structure, operands):
     for code in structure:
         if code is TRUE or code is FALSE:
             axes.append(d)
-            out.append(np.zeros(1 if code is TRUE else 0, np.int32))
+            out.append(lax.broadcast_in_dim(np.int32(0), (int(code is TRUE),), ()))
             code = ARRAY
         elif has_operand(code):
             out.append(next(given))

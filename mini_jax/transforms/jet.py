@@ -38,7 +38,7 @@ from mini_jax.transforms.control.scan import in_three, scan_p
 from mini_jax.transforms.custom_derivatives import custom_vjp_call_p, run_call
 from mini_jax.transforms.checkpoint import remat_p
 from mini_jax.transforms.jit import jit_p
-from mini_jax.transforms.jvp import differentiated_write
+from mini_jax.transforms.jvp import DifferentiatedWriteError
 
 _flatten = xla.registry.flatten
 
@@ -105,7 +105,7 @@ class JetTrace(Trace):
         if not any([self.owns(a) for a in args]):
             return self.parent.process(primitive, args, params)
         if primitive is set_p or primitive is addupdate_p:
-            raise differentiated_write(args[0])
+            raise DifferentiatedWriteError(args[0])
         rule = rules.get(primitive, _by_derivative)
         if rule is _inlined:
             return _inlined(args, **params)
@@ -138,7 +138,7 @@ class JetTrace(Trace):
     def check_write(self, ref, value) -> None:
         """Raise ValueError for a series written to a ref from outside."""
         if self.owns(value):
-            raise differentiated_write(ref)
+            raise DifferentiatedWriteError(ref)
 
     def owns(self, value) -> bool:
         return type(value) is JetTracer and value._trace is self

@@ -100,14 +100,21 @@ class LinearTrace(StagingTrace):
     def check_write(self, ref, value) -> None:
         """Raise ValueError for a tracer of this trace written to a ref from outside."""
         if type(value) is StagingTracer and value._trace is self:
-            raise differentiated_write(ref)
+            raise DifferentiatedWriteError(ref)
 
 
-def differentiated_write(ref) -> ValueError:
+class DifferentiatedWriteError(ValueError):
     """A value that is being differentiated was written to a ref from outside of the differentiated function."""
-    return ValueError(f"a value that is being differentiated was written to {described(ref)}, which is not: its derivative would be lost. "
-                      "Write stop_gradient(value), make the ref inside of the differentiated function, or differentiate with respect to it: "
-                      "pass it as an argument to vjp, and give with_refs a ref for its gradient")
+
+    def __init__(self, ref):
+        self.type = typeof(ref)
+        super().__init__(f"a value that is being differentiated was written to {described(ref)}, which is not: its derivative would be lost. "
+                         "Write stop_gradient(value), make the ref inside of the differentiated function, or differentiate with respect to it: "
+                         "pass it as an argument to vjp, and give with_refs a ref for its gradient")
+
+    def known(self, args: Sequence) -> "DifferentiatedWriteError":
+        """The same error of an operation on `args` in whose program it came up, where only the ref's type is known."""
+        return next((DifferentiatedWriteError(arg) for arg in args if is_ref(arg) and typeof(arg) is self.type), self)
 
 
 @memoized
@@ -145,7 +152,7 @@ class JVPTrace(Trace):
         if not live:
             return parent.process(primitive, args, params)
         if primitive is set_p or primitive is addupdate_p:
-            raise differentiated_write(args[0])
+            raise DifferentiatedWriteError(args[0])
         saved, saved_source = state.trace, state.source
         where = saved_source or source.capture(2, state.scope)
         state.trace = parent
@@ -161,6 +168,8 @@ class JVPTrace(Trace):
             if primitive.memoize:                       # it holds no function of the user's: all that its rule does is of one line
                 state.source = where
             out, out_dot = primitive.jvp(primals, tangents, **params)
+        except DifferentiatedWriteError as error:
+            raise error.known(args) from None
         finally:
             state.trace, state.source = saved, saved_source
         if primitive.multiple_results:
@@ -170,7 +179,7 @@ class JVPTrace(Trace):
     def check_write(self, ref, value) -> None:
         """Raise ValueError for a value with a tangent written to a ref from outside."""
         if type(value) is JVPTracer and value._trace is self:
-            raise differentiated_write(ref)
+            raise DifferentiatedWriteError(ref)
 
     def concrete(self, tracer):
         primal = tracer.primal
