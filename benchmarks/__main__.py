@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import calls, cold, control_flow, operations, workloads  # noqa: F401  (they register what there is to measure)
+from benchmarks import calls, cold, control_flow, operations, refs, workloads  # noqa: F401  (they register what there is to measure)
 from benchmarks.environment import jax_python, measure
 from benchmarks.registry import BENCHMARKS
 
@@ -54,6 +54,8 @@ def row(benchmark, what, budget, answers):
         met = "not yet"
     elif budget is None or ratio is None:
         met = ""
+    elif benchmark.of_itself:
+        met = "yes" if mini <= budget else "noise" if min(samples["mini_jax"]) <= budget else "NO"
     elif ratio <= budget:
         met = "yes"
     elif min(samples["mini_jax"]) / max(samples["jax"]) <= budget:
@@ -63,7 +65,7 @@ def row(benchmark, what, budget, answers):
     why = [f"{side}: {answer.get('lacks') or answer.get('failed')}" for side, answer in last.items() if "values" not in answer]
     if met == "not yet" and not why:
         why = [f"awaits {benchmark.awaits}"]
-    return {"benchmark": benchmark.name, "what": what, "unit": "bytes" if what.endswith("memory") else "count" if what.endswith("equations") else "seconds",
+    return {"benchmark": benchmark.name, "what": what, "unit": "times" if benchmark.of_itself else "bytes" if what.endswith("memory") else "count" if what.endswith("equations") else "seconds",
             "mini_jax": mini, "jax": theirs, "ratio": ratio, "budget": budget, "met": met, "why": "; ".join(why), "samples": samples}
 
 
@@ -72,6 +74,8 @@ def readable(value, unit):
         return "-"
     if unit == "bytes":
         return f"{value / 2**20:.0f} MB"
+    if unit == "times":
+        return f"{value:.2f} x"
     if unit == "count":
         return f"{value:.0f}"
     scale, name = (1, "s") if value >= 1 else (1e-3, "ms") if value >= 1e-3 else (1e-6, "us")

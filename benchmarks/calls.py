@@ -1,4 +1,4 @@
-"""What one waits for in small: importing, calls, eager operations, tracing and lowering, refs."""
+"""What one waits for in small: importing, calls, eager operations, tracing and lowering."""
 import statistics
 import subprocess
 import sys
@@ -159,24 +159,3 @@ def lower_elementwise(jax):
 @call("lowering an equation, mixed", 0.3)
 def lower_mixed(jax):
     return _lowered(jax, _mixed)
-
-
-# Refs
-
-@call("ref update in jit", 0.35)
-def ref_in_jit(jax):
-    ref = jax.new_ref(jax.numpy.zeros(8))
-
-    @jax.jit
-    def bump():
-        ref[0] += 1
-    return per_call(bump, lambda _: jax.block_until_ready(ref[...]))
-
-
-@call("ref update, eager", 0.05)
-def ref_eager(jax):
-    ref = jax.new_ref(jax.numpy.zeros(8))
-
-    def bump():
-        ref[0] += 1
-    return per_call(bump, lambda _: jax.block_until_ready(ref[...]))
