@@ -891,3 +891,24 @@ def test_pmap_of_per_device_refs_then_jit():
     jax.pmap(lambda q, x: jax.vmap(lambda q, y: q.__setitem__(..., x + y))(q, jnp.arange(3.)))(q, jnp.arange(2.))
     equal(q, [[0, 1, 2], [1, 2, 3]])
     assert np.array_equal(jax.pmap(jax.grad(lambda x: x * x * c[...]))(jnp.arange(2.)), [0, 6])
+
+
+def test_a_ref_moves_with_its_values():
+    with jax.default_device(jax.devices()[3]):
+        refs = [jax.new_ref(jnp.zeros(2)) for _ in range(4)]           # committed to no device: a call elsewhere takes it along
+    captured = jax.jit(lambda x: refs[3].__setitem__(0, refs[3][0] + x))
+    f = jax.jit(lambda r, x: (r.__setitem__(0, r[0] + x), r[...])[1])
+    refs[0][1] = 7.
+    assert refs[0].sharding.device_set == {jax.devices()[0]}
+    for r in refs[:3]:
+        for _ in range(3):
+            out = f(r, 1.)
+        assert r.sharding.device_set == out.sharding.device_set == {jax.devices()[0]} and r[0] == 3
+    for _ in range(3):
+        captured(1.)
+    pmapped = jax.pmap(lambda r: r.__setitem__(..., r[...] * 2))
+    pmapped(refs[3])
+    captured(1.)
+    pmapped(refs[3])
+    captured(1.)
+    equal(refs[3], [15, 0])

@@ -288,7 +288,7 @@ def _setitem(self, index, value):
             except BaseException:
                 self.check_kept()
                 raise
-            self.array._replace_with(new)
+            self.take(new)
         return
     self.check_live()
     value = _assignable(self, value)

@@ -1,7 +1,7 @@
 """Refs where operations run at once: objects that own an array and hand its buffer on at every write.
 
-The array object stays the same one all the ref's life, since compiled calls may hold it: a write donates its buffer to the program
-that makes the new value, and then gives it the buffer of that (`ArrayImpl._replace_with`).
+The array object stays the same one as long as the ref stays on its devices, since compiled calls may hold it: a write donates its buffer
+to the program that makes the new value, and then gives it the buffer of that (`ArrayImpl._replace_with`).
 
 Calls that take refs as arguments see them through `xla.call_registry`, where a ref is a node with its array as the leaf. What flattens a
 ref there notes it, so that what puts the results of a call together (`Delivery`) knows whose new value each is, all without Python's
@@ -104,7 +104,15 @@ class Ref(RefLike):
             except BaseException:
                 self.check_kept()
                 raise
+            self.take(new)
+
+    def take(self, new: ArrayImpl) -> None:
+        """Hold the buffer of a new value. The array object stays, but where the new one is spread over other devices."""
+        if new._sharding == self.array._sharding:
             self.array._replace_with(new)
+        else:
+            self.forget_calls()
+            self.array = new
 
     def check_kept(self) -> None:
         """If a failed call used up the buffer, the value is lost."""
@@ -190,7 +198,7 @@ class Delivery:
         if self.count:
             refs = _noted.refs
             for position, new in zip(self.written, children[len(captured):last]):
-                refs[position - self.count].array._replace_with(new)
+                refs[position - self.count].take(new)
             refs.clear()
         return children[last]
 

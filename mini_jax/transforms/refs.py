@@ -82,7 +82,7 @@ class InPlace(NamedTuple):
                     ref.check_kept()
                 raise
             for i, new in zip(self.written, outs):
-                inputs[i].array._replace_with(new)
+                inputs[i].take(new)
         nonfinite.give_away(leaves, self.marks, executable.in_shardings[len(self.captured):])
         return outs[len(self.written):]
 
@@ -122,7 +122,7 @@ def run(jaxpr: Jaxpr, consts: Sequence, leaves: Sequence, out_tree, *, name: str
     executable = once(call.program.memo, (run, at, call.donated, keep_unused, options, config.trace_key()), lambda: dispatch.load(
         call.program, call.values, at, name=name, donated=call.donated, keep_unused=keep_unused, options=dict(options)))
     result = out_tree.unflatten(call.carry_out(executable, leaves))
-    if not fast or dispatcher is None or jaxpr_has_other_effects(jaxpr) or dispatch.for_python(leaves):
+    if not fast or dispatcher is None or jaxpr_has_other_effects(jaxpr) or dispatch.for_python(_arrays(leaves), executable):
         return result, None
     positions = [i for i, leaf in enumerate(leaves) if is_ref(leaf)]
     delivery = Delivery([inputs[i].array for i in written if i < count], [positions.index(i - count) for i in written if i >= count], len(positions))
