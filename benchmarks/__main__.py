@@ -6,7 +6,7 @@
     python -m benchmarks --full               with the 48-layer transformer, on which jax spends minutes
 
 jax runs in an environment of its own, which is made on first use (or given with --jax-python). A figure is the median over
-the rounds. A budget is the largest ratio allowed; "noise" means that it is exceeded, but by less than the rounds of this
+the rounds, of programs (operations, control flow) the least. A budget is the largest ratio allowed; "noise" means that it is exceeded, but by less than the rounds of this
 run differ among themselves, "not yet" that mini_jax still lacks something the row needs.
 """
 import argparse
@@ -45,7 +45,8 @@ def compare(benchmark, pythons, rounds):
 def row(benchmark, what, budget, answers):
     """One measured value: medians, ratio and verdict, and what went wrong if something did."""
     samples = {side: [answer["values"][what] for answer in answers[side] if "values" in answer] for side in SIDES}
-    mini, theirs = (statistics.median(samples[side]) if samples[side] else None for side in SIDES)
+    typical = statistics.median if benchmark.measures else min                # of programs many are short, and most of what differs is noise
+    mini, theirs = (typical(samples[side]) if samples[side] else None for side in SIDES)
     ratio = mini / theirs if mini and theirs else None
     last = {side: answers[side][-1] for side in SIDES}
     if any("failed" in answer for answer in last.values()):
