@@ -6,8 +6,8 @@
     python -m benchmarks --full               with the 48-layer transformer, on which jax spends minutes
 
 jax runs in an environment of its own, which is made on first use (or given with --jax-python). A figure is the median over
-the rounds, of programs (operations, control flow) the least. A budget is the largest ratio allowed; "noise" means that it is exceeded, but by less than the rounds of this
-run differ among themselves, "not yet" that mini_jax still lacks something the row needs.
+the rounds, of programs (operations, control flow) the least. A budget is the largest ratio allowed; "noise" means that it is
+exceeded, but by less than the rounds of this run differ among themselves, "not yet" that mini_jax still lacks something the row needs.
 """
 import argparse
 import csv
