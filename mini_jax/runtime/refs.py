@@ -108,7 +108,8 @@ class Ref(RefLike):
 
     def take(self, new: ArrayImpl) -> None:
         """Hold the buffer of a new value. The array object stays, but where the new one is spread over other devices."""
-        if new._sharding == self.array._sharding:
+        have = self.array._sharding
+        if new._sharding is have or new._sharding == have:
             self.array._replace_with(new)
         else:
             self.forget_calls()
