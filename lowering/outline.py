@@ -13,14 +13,18 @@ import os
 from collections import Counter
 from typing import NamedTuple, Sequence
 
+import numpy as np
+
 from lowering.emit import lowers
 from lowering.labels import Labels, inner_first, is_fixed
 from lowering.repeats import grown
 from mini_jax.core import source
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
+from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax.shapes import reshape_p
+from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
 outlined_p = Primitive("outlined", multiple_results=True, memoize=False)      # only in programs that are about to be written
 outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
@@ -538,7 +542,7 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
         name, place = _name(flat, function.sites[0], function.size)
         note = f"{len(function.sites)} calls of {len(bodies[function][0].eqns)} equations: repeated in {place}"
         notes.functions.append(note)
-        body = _transposed_flat(bodies[function][0])
+        body = _joined_in_place(_transposed_flat(bodies[function][0]))
         params[function] = {"jaxpr": body, "name": name, "note": note}
     eqns: list[JaxprEqn] = []
     for i, eqn in enumerate(flat.eqns):
@@ -571,3 +575,34 @@ def _transposed_flat(body: Jaxpr) -> Jaxpr:
 
 def _reshaped(v: Var, result: Var, where) -> JaxprEqn:
     return JaxprEqn(reshape_p, [v], [result], {"new_sizes": result.aval.shape}, NO_EFFECTS, where)
+
+
+def _joined_in_place(body: Jaxpr) -> Jaxpr:
+    """The function with concatenations written part by part into one array.
+
+    XLA's CPU compiler finds equal kernels and compiles them once, but not concatenations: each call would have its own.
+    """
+    if not any([eqn.primitive is concatenate_p for eqn in body.eqns]):
+        return body
+    eqns = []
+    for eqn in body.eqns:
+        if eqn.primitive is concatenate_p and all([type(v) is Var and v.aval.size for v in eqn.invars]):
+            program, _ = stage(lambda *parts: [_placed(parts, eqn.params["dimension"])], eqn.in_types)
+            names = dict(zip((*program.invars, *program.outvars), (*eqn.invars, *eqn.outvars)))
+            eqns += [e.replace(invars=[names.get(v, v) for v in e.invars], outvars=[names.get(v, v) for v in e.outvars], source=eqn.source)
+                     for e in program.eqns]
+        else:
+            eqns.append(eqn)
+    return body.replace(eqns=eqns)
+
+
+def _placed(parts: Sequence, dimension: int):
+    """The concatenation of arrays."""
+    first, *others = parts
+    rest = sum([part.shape[dimension] for part in others])
+    whole = pad(first, np.zeros((), first.dtype)[()], [(0, rest * (d == dimension), 0) for d in range(first.ndim)])
+    at = first.shape[dimension]
+    for part in others:
+        whole = dynamic_update_slice(whole, part, [np.int32(at * (d == dimension)) for d in range(first.ndim)])
+        at += part.shape[dimension]
+    return whole
