@@ -53,12 +53,12 @@ def transformer_2(jax):
     return _transformer(jax, 2)
 
 
-@workload("transformer of 12 layers, train step", first_step=0.25, step=0.75, awaits="the outliner")
+@workload("transformer of 12 layers, train step", first_step=0.25, step=0.75)
 def transformer_12(jax):
     return _transformer(jax, 12)
 
 
-@workload("transformer of 48 layers, train step", first_step=0.04, step=0.15, full_only=True, awaits="the outliner")
+@workload("transformer of 48 layers, train step", first_step=0.04, step=0.15, full_only=True)
 def transformer_48(jax):
     return _transformer(jax, 48)
 
