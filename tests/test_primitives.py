@@ -30,7 +30,6 @@ ELSEWHERE = {
 BATCH = 4                                   # unlike every size of a sample, so that a confusion of axes shows
 STEP = 3e-4                                 # of the differences; their error is of the order STEP⁴ and eps / STEP
 
-WRONG_WHEN_FOLDED = {"clz"}              # by XLA of jaxlib 0.10, for negative numbers
 
 SAMPLES = collect()
 PRIMITIVES = {name: p for name, p in sorted(table.items()) if p.facts.get("family") not in ELSEWHERE}
@@ -297,7 +296,7 @@ def test_batching_at_every_axis_of_every_set_of_operands_is_a_loop(primitive, sa
     with jax.enable_x64(True):                          # as in the test of values, whose compiled operations serve again
         loops = {subset: [apply(*[operands[i] if i in subset else drawn[0][i] for i in range(count)]) for operands in drawn]
                  for subset in subsets}
-        found = (jax.jit if primitive.name in WRONG_WHEN_FOLDED else folded)(batched)(drawn[0], stacked)
+        found = folded(batched)(drawn[0], stacked)
     for (subset, axes), results in zip(cases, found, strict=True):
         for k, out in enumerate(results):
             same(out, np.stack([np.asarray(each[k]) for each in loops[subset]]), max(4, sample.tolerance) * _eps(out.dtype), f"batched at {axes}")

@@ -1,6 +1,8 @@
 """How elementwise operations are written: most are one StableHLO or CHLO operation, named in a table."""
 from __future__ import annotations
 
+import numpy as np
+
 from lowering.emit import lower_via, lowers
 from mini_jax.core import dtypes
 from mini_jax.lax import bitcast, elementwise as ew, selection
@@ -14,8 +16,7 @@ _STABLEHLO = {
     ew.log_p: "log", ew.log1p_p: "log_plus_one", ew.logistic_p: "logistic", ew.sin_p: "sine", ew.cos_p: "cosine", ew.tan_p: "tan",
     ew.tanh_p: "tanh", ew.atan2_p: "atan2", ew.floor_p: "floor", ew.ceil_p: "ceil", ew.not_p: "not", ew.and_p: "and", ew.or_p: "or",
     ew.xor_p: "xor", ew.shift_left_p: "shift_left", ew.shift_right_arithmetic_p: "shift_right_arithmetic",
-    ew.shift_right_logical_p: "shift_right_logical", ew.clz_p: "count_leading_zeros",
-}
+    ew.shift_right_logical_p: "shift_right_logical", }
 _CHLO = {
     ew.asin_p: "asin", ew.acos_p: "acos", ew.atan_p: "atan", ew.sinh_p: "sinh", ew.cosh_p: "cosh", ew.asinh_p: "asinh",
     ew.acosh_p: "acosh", ew.atanh_p: "atanh", ew.nextafter_p: "next_after",
@@ -50,6 +51,18 @@ def _stablehlo(e, eqn, *operands):
     operands = ", ".join(spread(e, eqn, operands))
     accuracy = _accuracy(eqn.params["accuracy"]) if eqn.params else ""
     return e.emit(f"stablehlo.{_STABLEHLO[eqn.primitive]} {operands}{accuracy} : {eqn.outvars[0].aval.mlir}")
+
+
+@lowers(ew.clz_p)
+def _clz(e, eqn, x):
+    """Of the bits as an unsigned number: XLA of jaxlib 0.10 folds a known negative one wrongly."""
+    aval = eqn.outvars[0].aval
+    if not dtypes.is_signed(aval.dtype) or dtypes.itemsize_bits(aval.dtype) < 8:
+        return e.emit(f"stablehlo.count_leading_zeros {x} : {aval.mlir}")
+    bits = aval.update(dtype=np.dtype(f"u{aval.dtype.itemsize}"))
+    x = e.emit(f"stablehlo.bitcast_convert {x} : ({aval.mlir}) -> {bits.mlir}")
+    x = e.emit(f"stablehlo.count_leading_zeros {x} : {bits.mlir}")
+    return e.emit(f"stablehlo.bitcast_convert {x} : ({bits.mlir}) -> {aval.mlir}")
 
 
 @lowers(*_CHLO)
