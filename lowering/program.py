@@ -80,7 +80,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     program, notes = physicalize(sequenced(jaxpr)), Notes()
     attributes, results, count = _donation(jaxpr, marks, name, partitions is not None) if any(marks) else None, None, 1
     if partitions is not None:
-        places = [None] * len(constants) + [s for s, k in zip(partitions.inputs, kept) if k]
+        places = [s for s, k in zip((*partitions.constants, *partitions.inputs), (*kept_consts, *kept)) if k]
         attributes = [joined(old, attribute(module, s, t.ndim)) for old, s, t in zip(attributes or [""] * len(places), places, program.in_types)]
         results = [joined("", attribute(module, s, t.ndim)) for s, t in zip(partitions.outputs, program.out_types)]
         count = len(partitions.devices)

@@ -328,6 +328,11 @@ def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
         if type(old) is xla.SingleDeviceSharding and type(sharding) is xla.SingleDeviceSharding:
             moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
             return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
+        if old.device_set == sharding.device_set and old.is_fully_addressable:
+            have = old.devices_indices_map(array.shape)
+            if have == sharding.devices_indices_map(array.shape):        # only the order of the devices differs, or only the words
+                by_device = dict(zip(have, array._arrays))
+                return xla.array_from_shards(array.aval, sharding, [by_device[d] for d in sharding._device_assignment], committed)
         if old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
             for device, buffer in zip(old._addressable_device_assignment, array._arrays):
                 if device is sharding._device:

@@ -23,7 +23,7 @@ from mini_jax.runtime import nonfinite, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
-from mini_jax.runtime.meshes import Mesh, NamedSharding, replicated_over, sharding_of
+from mini_jax.runtime.meshes import Mesh, NamedSharding, over, replicated_over, sharding_of
 from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
@@ -115,9 +115,8 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
     loaded = xla.compile(lowered.located_text, devices, num_replicas=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
     if logs.compiles.value:
         logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
-    put = device_put if committed else place
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
-                      const_args=[put(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
+                      const_args=[(device_put if committed else place)(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again)
 
 
@@ -175,15 +174,26 @@ def placement(leaves: Sequence, mesh: Mesh | None = None, wanted: Sequence | Non
                 break
         else:
             return Placement(*device_of((*leaves, *captured) if captured else leaves))
-    devices = set(mesh.devices.flat)
-    shardings = []
-    for i, leaf in enumerate(leaves):
-        have = leaf._sharding if type(leaf) is xla.ArrayImpl and leaf._committed else getattr(leaf, "sharding", None)
-        if wanted is not None and wanted[i] is not None:
-            shardings.append(wanted[i])
-        else:
-            shardings.append(have if type(have) is NamedSharding and have.device_set == devices else replicated_over(mesh))
-    return Placement(mesh.devices.flat[0], True, mesh, tuple(shardings))
+    asked = wanted or [None] * len(leaves)
+    return Placement(mesh.devices.flat[0], True, mesh, tuple([spread_over(mesh, leaf, want) for leaf, want in zip(leaves, asked)]))
+
+
+def spread_over(mesh: Mesh, value, asked=None) -> NamedSharding:
+    """How a value enters a program over a mesh: as asked, or as it lies on its devices, or whole on each."""
+    have = asked or (value._sharding if type(value) is xla.ArrayImpl else getattr(value, "sharding", None))
+    if type(have) is NamedSharding and have.device_set == set(mesh.devices.flat):
+        have = over(have, mesh, np.ndim(value))
+        if have is not None:
+            return have
+    return replicated_over(mesh)
+
+
+def result_over(mesh: Mesh, asked: NamedSharding, ndim: int) -> NamedSharding:
+    """How a program over a mesh returns a value of which `asked` is asked. ValueError where the orders of their devices don't go together."""
+    found = over(asked, mesh, ndim)
+    if found is None:
+        raise ValueError(f"a result can't be spread by {asked} in a program over {mesh}, whose devices have another order: use meshes with one order")
+    return found
 
 
 def lower_at(jaxpr, consts: Sequence, at: Placement, *, out_shardings: Sequence | None = None, **options) -> Lowered:
@@ -194,7 +204,8 @@ def lower_at(jaxpr, consts: Sequence, at: Placement, *, out_shardings: Sequence 
     for sharding, type_ in zip((*at.shardings, *outputs), (*jaxpr.in_types, *jaxpr.out_types)):
         if sharding is not None:
             sharding.shard_shape(type_.shape)            # raises where it doesn't divide
-    return lower(jaxpr, consts, platform=at.device.platform, partitions=Partitions(tuple(at.mesh.devices.flat), at.shardings, outputs), **options)
+    constants = tuple([spread_over(at.mesh, c) for c in consts])
+    return lower(jaxpr, consts, platform=at.device.platform, partitions=Partitions(tuple(at.mesh.devices.flat), constants, at.shardings, outputs), **options)
 
 
 def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out_shardings: Sequence | None = None) -> Executable:
@@ -211,7 +222,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
         hlo = next(found, None)
         decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim))
     return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
-                      const_args=[device_put(c, replicated_over(at.mesh)) for c in lowered.consts], committed=True,
+                      const_args=[device_put(c, spread_over(at.mesh, c)) for c in lowered.consts], committed=True,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=None, fragile=xla.communicates(loaded))
 
 
@@ -250,13 +261,17 @@ def wrapped(types: Sequence, outputs: list) -> list:
     return outputs
 
 
-def for_python(leaves: Sequence, devices: int = 1) -> bool:
+def for_python(leaves: Sequence, executable: Executable) -> bool:
     """Must calls with such arguments always come through Python?
 
     Values that C++ does not know; and NumPy arrays: its fast path takes a big-endian one for a native one, and (0.10) lets the
-    program read the caller's memory after the call has returned. (For several devices it asks `place` for them.)
+    program read the caller's memory after the call has returned. (For several devices it asks `place` for them.) And arrays that are on
+    several devices in another way than the program takes them: C++ would hand it the parts that it finds.
     """
-    return any([devices == 1 and isinstance(leaf, np.ndarray) or type(leaf) in _openers for leaf in leaves])
+    if len(executable.devices) == 1:
+        return any([isinstance(leaf, np.ndarray) or type(leaf) in _openers for leaf in leaves])
+    return any([type(leaf) in _openers or type(leaf) is xla.ArrayImpl and leaf._sharding.num_devices > 1 and leaf._sharding != sharding
+                for leaf, sharding in zip(leaves, executable.in_shardings[len(executable.in_shardings) - len(leaves):])])
 
 
 # --- eager primitives ------------------------------------------------------------------------------------------------------------
@@ -300,7 +315,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
         executable = once(programs, (types, tuple(params.items()), at, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
         tree = list_tree(len(outputs)) if many else _leaf_tree
-        return outputs if many else outputs[0], None if for_python(args) else executable.fastpath(tree), False
+        return outputs if many else outputs[0], None if for_python(args, executable) else executable.fastpath(tree), False
 
     run = lambda *args, **params: miss(*args, **params)[0]            # what C++ calls under disable_jit
     return xla.dispatcher(name, run, boundary(miss), static_argnames=parameters)
@@ -356,7 +371,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
 
         executable, out_tree = once(programs, (tree, types, fixed, fixed_names, at, gives, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
-        return out_tree.unflatten(outputs), None if for_python(leaves) else executable.fastpath(out_tree), False
+        return out_tree.unflatten(outputs), None if for_python(leaves, executable) else executable.fastpath(out_tree), False
 
     dispatcher = xla.dispatcher(name, fun, boundary(miss), static_argnums=static_argnums, static_argnames=static_argnames)
     dispatcher.__wrapped__, dispatcher.__name__, dispatcher.__doc__ = fun, name, fun.__doc__

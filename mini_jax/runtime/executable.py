@@ -56,7 +56,8 @@ class Executable:
         self.in_shardings, self.out_shardings = tuple(in_shardings), tuple(out_shardings)
         self.kept = (True,) * len(self.in_types) if kept is None else tuple(kept)
         self.devices, self.committed = tuple(devices), committed
-        self.const_args = tuple(move(value, whole(self.devices, value.ndim), False) for value in const_args)
+        self.const_args = tuple([value if value._sharding.num_devices == len(devices) > 1 else move(value, whole(self.devices, value.ndim), False)
+                                 for value in const_args])
         self._handlers = [xla.result_handler(physical_type(type_), sharding, committed)
                           for type_, sharding in zip(self.out_types, self.out_shardings)]
         self._float0_outputs = [i for i, type_ in enumerate(self.out_types) if type_.dtype == dtypes.float0]

@@ -352,25 +352,61 @@ def spec_of(mesh: Mesh, hlo: Any, ndim: int) -> PartitionSpec | None:
         return PartitionSpec()
     tiles = np.full(hlo.tile_assignment_dimensions(), -1)
     tiles.flat[:] = hlo.tile_assignment_devices()
-    where = {int(device): index for index, device in np.ndenumerate(tiles)}      # partition → its tile
+    spec = _spec(mesh, {int(device): index for index, device in np.ndenumerate(tiles)}, ndim)
+    return spec if hlo_tiles(mesh, spec, ndim) == hlo else None
+
+
+def sharding_of(mesh: Mesh, hlo: Any, ndim: int) -> NamedSharding:
+    """XLA's sharding `hlo` of an array of ndim dimensions over a mesh; over one with the mesh's axes cut into smaller ones, where XLA has
+    cut dimensions by parts of an axis."""
+    if hlo is None:
+        return replicated_over(mesh)
+    for mesh in (mesh, _refined(mesh)):
+        spec = spec_of(mesh, hlo, ndim)
+        if spec is not None:
+            return NamedSharding(mesh, spec)
+    raise NotImplementedError(f"XLA spread a result over {mesh} in a way that no PartitionSpec says: {hlo}. Say how with out_shardings")
+
+
+def over(sharding: NamedSharding, mesh: Mesh, ndim: int) -> NamedSharding | None:
+    """A sharding over the same devices as one whose mesh has them in the order of `mesh`; None where no PartitionSpec says so."""
+    devices = sharding.mesh.devices
+    if devices is mesh.devices or tuple(devices.flat) == tuple(mesh.devices.flat):
+        return sharding
+    counts = tuple(sharding.counts(ndim))
+    parts = sharding.devices_indices_map(counts)
+    where = {i: tuple([s.start or 0 for s in parts[device]]) for i, device in enumerate(mesh.devices.flat)}
+    for mesh in (mesh, _refined(mesh)):
+        found = NamedSharding(mesh, _spec(mesh, where, ndim))
+        if tuple(found.counts(ndim)) == counts and found.devices_indices_map(counts) == parts:
+            return found
+    return None
+
+
+def _refined(mesh: Mesh) -> Mesh:
+    """The mesh with each axis cut into axes whose sizes are prime."""
+    sizes, names = [], []
+    for name, size in mesh.shape_tuple:
+        factors = [p for p in range(2, size + 1) for _ in range(_multiplicity(size, p)) if all([p % q for q in range(2, p)])]
+        sizes += factors
+        names += [f"{name}.{i}" for i in range(len(factors))]
+    return Mesh(mesh.devices.reshape(sizes), tuple(names))
+
+
+def _multiplicity(n: int, p: int) -> int:
+    """How often p divides n."""
+    return 0 if n % p else 1 + _multiplicity(n // p, p)
+
+
+def _spec(mesh: Mesh, where: dict, ndim: int) -> PartitionSpec:
+    """The spec that, if one does, puts tile where[i] of an array on the i-th device of a mesh."""
     number = np.arange(mesh.size).reshape(mesh.devices.shape)
     names: list[list] = [[] for _ in range(ndim)]
     for axis in sorted(range(number.ndim), key=lambda a: -_step(number, a, where, ndim)):
         dim = _moves(number, axis, where, ndim)
         if dim is not None:
             names[dim].append(mesh.axis_names[axis])
-    spec = PartitionSpec(*PartitionSpec(*[None if not n else n[0] if len(n) == 1 else tuple(n) for n in names]).trimmed())
-    return spec if hlo_tiles(mesh, spec, ndim) == hlo else None
-
-
-def sharding_of(mesh: Mesh, hlo: Any, ndim: int) -> NamedSharding:
-    """XLA's sharding `hlo` of an array of ndim dimensions over a mesh."""
-    if hlo is None:
-        return replicated_over(mesh)
-    spec = spec_of(mesh, hlo, ndim)
-    if spec is None:
-        raise NotImplementedError(f"XLA spread a result over {mesh} in a way that no PartitionSpec says: {hlo}. Say how with out_shardings")
-    return NamedSharding(mesh, spec)
+    return PartitionSpec(*PartitionSpec(*[None if not n else n[0] if len(n) == 1 else tuple(n) for n in names]).trimmed())
 
 
 def _tile(number: np.ndarray, axis: int, where: dict) -> tuple:

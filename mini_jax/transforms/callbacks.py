@@ -15,6 +15,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import numpy as np
 
 from lowering.emit import lowers
+from lowering.shards import called_where
 from lowering.ordering import TURN
 from mini_jax.core import config, dtypes, source
 from mini_jax.core.effects import HostEffect
@@ -351,7 +352,7 @@ def _lower(e, eqn, *operands):
     results = e.emit_many(
         f"stablehlo.custom_call @xla_ffi_python_cpu_callback({', '.join(operands)}) {{has_side_effect = {str(effectful).lower()}, "
         f'backend_config = "", mhlo.backend_config = {{index = {len(e.module.callbacks) - 1} : ui64}}, '
-        f"operand_layouts = [{_layouts(eqn.in_types)}], result_layouts = [{_layouts(types)}]}} : "
+        f"operand_layouts = [{_layouts(eqn.in_types)}], result_layouts = [{_layouts(types)}]{called_where(e.module, e.axes.partitions, types)}}} : "
         f"({', '.join([t.mlir for t in eqn.in_types])}) -> ({', '.join([t.mlir for t in types])})", len(types), pure=not effectful)
     return results[effectful and not turns:]
 

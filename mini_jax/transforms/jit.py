@@ -274,7 +274,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
             nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
-            fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves) else executable.fastpath(traced.out_tree)
+            fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves, executable) else executable.fastpath(traced.out_tree)
             return traced.out_tree.unflatten(outs), fast, False
         leaves = call.leaves
         if options.in_shardings is not None:
@@ -332,7 +332,8 @@ def placed(traced: Traced, options: Options, call: Call) -> tuple[dispatch.Place
     for sharding in asked:
         if not isinstance(sharding, NamedSharding) or sharding.device_set != set(mesh.devices.flat):
             raise ValueError(f"jit: in_shardings and out_shardings must be over the same devices, got {sharding} beside {mesh}")
-    return dispatch.placement(call.leaves, mesh, wanted), results and tuple(results)
+    return dispatch.placement(call.leaves, mesh, wanted), results and tuple(
+        [s and dispatch.result_over(mesh, s, t.ndim) for s, t in zip(results, traced.jaxpr.out_types)])
 
 
 def _traced(fun: Callable, options: Options, call: Call) -> stages.Traced:

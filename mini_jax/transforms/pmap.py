@@ -489,7 +489,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         executable = _compiled(recorded, nonfinite.kept_for_again(call.donated))
         outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
         nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
-        slow = traced.jaxpr.effects or dispatch.for_python(call.leaves, len(executable.devices))
+        slow = traced.jaxpr.effects or dispatch.for_python(call.leaves, executable)
         return traced.out_tree.unflatten(outs), None if slow else executable.fastpath(traced.out_tree, guarded=True), False
 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
