@@ -21,7 +21,8 @@ from mini_jax.transforms.autodiff import jvp
 def elementwise(fun: Callable | None = None, *, widen: bool = False, complex_too: bool = False, static_argnames: Sequence[str] = ()) -> Callable:
     """Decorator: the body gets its operands as arrays of one floating dtype and of one shape (or scalars).
 
-    widen: half precision computes in float32. complex_too: complex operands are welcome, which otherwise raise TypeError.
+    widen: half precision computes in float32. complex_too: complex operands are welcome, which otherwise raise TypeError. static_argnames:
+    arguments that are no operands; they are to be passed by name.
     """
     if fun is None:
         return lambda fun: elementwise(fun, widen=widen, complex_too=complex_too, static_argnames=static_argnames)

@@ -194,8 +194,7 @@ def betainc(a, b, x):
 
 def multigammaln(a, d):
     """log Γ_d(a) = d(d-1)/4 log π + Σ log Γ(a - j/2) over j = 0, …, d - 1: the gamma function of matrices of size d; a > (d - 1) / 2."""
-    d = operator.index(d if isinstance(d, int) else np.asarray(d).item())
-    return _multigammaln(a, d)
+    return _multigammaln(a, d=operator.index(d if isinstance(d, int) else np.asarray(d).item()))
 
 
 @functools.partial(elementwise, static_argnames=("d",))

@@ -43,7 +43,8 @@ def _expn(n, x):
     fraction = jnp.exp(-big) * _fraction(jnp.where(near | (n < 1), 1, n), big, steps(x, 30, 90))
     out = jnp.where(near, series, jnp.where(jnp.isinf(x), 0, fraction))
     at_zero = jnp.where(n > 1, 1 / jnp.where(n > 1, n - 1, 1), math.inf)
-    out = jnp.where(n == 0, jnp.exp(-x) / x, jnp.where(x == 0, at_zero, out))
+    out = jnp.where(n == 0, jnp.exp(-x) / x, out)
+    out = jnp.where(x == 0, at_zero, out)
     below = jnp.where(n == -1, jnp.exp(-x) * (x + 1) / (x * x), math.nan)             # of use to the derivative of n = 0
     out = jnp.where(n < 0, below, out)
     return jnp.where((x < 0) | jnp.isnan(x) | jnp.isnan(n), math.nan, out)
