@@ -216,10 +216,14 @@ def ndtri(p):
     return normal_quantile(p)
 
 
-@functools.partial(elementwise, widen=True, static_argnames=("series_order",))
+@elementwise(widen=True)
+def _log_ndtr(x):
+    return log_normal_cdf(x)
+
+
 def log_ndtr(x, series_order: int = 3):
     """log Φ(x), accurate in both tails. series_order is accepted and of no effect: no asymptotic series is cut off."""
-    return log_normal_cdf(x)
+    return _log_ndtr(x)
 
 
 # --- Owen's T --------------------------------------------------------------------------------------------------------------------------
