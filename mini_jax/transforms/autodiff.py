@@ -8,7 +8,7 @@ import numpy as np
 from mini_jax.core import dtypes
 from mini_jax.core.linear import Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
-from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, keystr, register_pytree_node, tree_flatten_with_path
+from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, keystr, register_pytree_node, register_static, tree_flatten_with_path
 from mini_jax.core.refs import WHOLE, addupdate_p, described, is_ref, replace, whole
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
@@ -294,6 +294,7 @@ class GradValue(_Word):
     __slots__ = ()
 
 
+@register_static
 class GradRef(_Word):
     """From `with_refs`: the gradient was added to the ref that was given for it."""
     __slots__ = ()
@@ -304,6 +305,7 @@ class DontWant(_Word):
     __slots__ = ()
 
 
+@register_static
 class DidntWant(_Word):
     """From `with_refs`: this gradient was not computed."""
     __slots__ = ()
