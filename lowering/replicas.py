@@ -14,11 +14,13 @@ class Replicas(NamedTuple):
 
     axes: (name, size) of the pmaps around that place, outermost first. count: of all replicas. They are numbered row-major over
     the axes and, last, over the count // ∏ sizes that do the same here: they are there for pmaps elsewhere in the program.
-    partitions: whether they are the partitions of one program over a mesh, inside shard_map, and not replicas of it.
+    partitions: whether they are the partitions of one program over a mesh, inside shard_map, and not replicas of it; order: the number
+    that each has as a partition, where the mesh has the program's devices in an order of its own.
     """
     axes: tuple[tuple[Any, int], ...] = ()
     count: int = 1
     partitions: bool = False
+    order: tuple[int, ...] = ()
 
     def inside(self, name, size: int) -> "Replicas":
         """The same replicas, seen from inside a pmap over an axis `name`."""
@@ -40,7 +42,7 @@ class Replicas(NamedTuple):
         along = [[axis for axis, _ in self.axes].index(name) for name in names]
         sizes = [size for _, size in self.axes]
         across = [i for i in range(len(sizes)) if i not in along] + [len(sizes)]
-        grid = np.arange(self.count).reshape(*sizes, self.count // math.prod(sizes))
+        grid = np.array(self.order or range(self.count)).reshape(*sizes, self.count // math.prod(sizes))
         groups = grid.transpose(*across, *along).reshape(-1, math.prod([sizes[i] for i in along])).tolist()
         return groups if index_groups is None else [[group[i] for i in part] for group in groups for part in index_groups]
 

@@ -1,6 +1,8 @@
 """How collectives are written: XLA's, among the replicas that the geometry (lowering/replicas.py) puts together."""
 from typing import Sequence
 
+import numpy as np
+
 from lowering.emit import lowers
 from lowering.replicas import Replicas
 from lowering.rules.slicing import whole_bytes
@@ -34,7 +36,7 @@ def _region(operation: str, dtype) -> str:
 
 @lowers(collectives.psum_p, collectives.pmax_p, collectives.pmin_p)
 def _all_reduce(e, eqn, *operands):
-    """One all_reduce for all operands of a dtype."""
+    """One all_reduce for all operands of a dtype; among partitions, of which XLA takes one operand only, the small ones travel as one array."""
     groups = e.axes.groups(eqn.params["axes"], eqn.params["groups"])
     if len(groups) == e.axes.count:
         return list(operands)
@@ -43,13 +45,40 @@ def _all_reduce(e, eqn, *operands):
     for dtype in dict.fromkeys(t.dtype for t in eqn.in_types):
         wide, places = whole_bytes(dtype), [i for i, t in enumerate(eqn.in_types) if t.dtype == dtype]
         types = [eqn.in_types[i].update(dtype=wide) for i in places]
-        kinds = ", ".join([t.mlir for t in types])
         inputs = [e.convert(operands[i], eqn.in_types[i], wide) for i in places]
-        results = e.emit_many(f'"stablehlo.all_reduce"({", ".join(inputs)}) <{{{_among(e, groups, operation)}}}> {_region(operation, wide)} '
-                              f': ({kinds}) -> ({kinds})', len(places))
+        if e.axes.partitions:
+            results = _joined(e, inputs, types, lambda x, t: _reduced(e, [x], [t], groups, operation)[0])
+        else:
+            results = _reduced(e, inputs, types, groups, operation)
         for i, result, t in zip(places, results, types):
             out[i] = e.convert(result, t, dtype)
     return out
+
+
+def _reduced(e, inputs: Sequence[str], types: Sequence, groups, operation: str) -> list[str]:
+    kinds = ", ".join([t.mlir for t in types])
+    return e.emit_many(f'"stablehlo.all_reduce"({", ".join(inputs)}) <{{{_among(e, groups, operation)}}}> {_region(operation, types[0].dtype)} '
+                       f': ({kinds}) -> ({kinds})', len(inputs))
+
+
+_SMALL = 2 ** 20                                         # bytes; the copy of a larger array would cost more than its own journey
+
+
+def _joined(e, inputs: Sequence[str], types: Sequence, send) -> list[str]:
+    """send(x, type) of each of the arrays, which have one dtype: small ones put together, larger ones alone."""
+    small = [i for i, t in enumerate(types) if t.size * t.dtype.itemsize <= _SMALL]
+    if len(small) < 2:
+        return [send(x, t) for x, t in zip(inputs, types)]
+    flat = {i: e.reshape(inputs[i], types[i], (types[i].size,)) for i in small}
+    kinds = {i: types[i].update(shape=(types[i].size,)) for i in small}
+    whole = types[0].update(shape=(sum([types[i].size for i in small]),))
+    together = send(e.emit(f"stablehlo.concatenate {', '.join(flat.values())}, dim = 0 : ({', '.join([t.mlir for t in kinds.values()])}) -> {whole.mlir}"),
+                    whole)
+    out, start = {}, 0
+    for i, kind in kinds.items():
+        piece = e.emit(f"stablehlo.slice {together} [{start}:{start + kind.size}] : ({whole.mlir}) -> {kind.mlir}")
+        out[i], start = e.reshape(piece, kind, types[i].shape), start + kind.size
+    return [out[i] if i in out else send(x, t) for i, (x, t) in enumerate(zip(inputs, types))]
 
 
 def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: str, x: str, have, shape: tuple, *,
@@ -97,6 +126,11 @@ def replica_index(e, axes: Replicas, name) -> str:
     """The index of the replica along an axis, ui32[]."""
     size, stride, u32 = axes.size(name), axes.stride(name), array_type((), dtypes.uint32)
     index = e.emit(f"stablehlo.{'partition' if axes.partitions else 'replica'}_id : tensor<ui32>")
+    if axes.order:                                      # partition -> its place in the mesh
+        places = array_type((axes.count,), dtypes.uint32)
+        table = e.emit(f"stablehlo.constant dense<{np.argsort(axes.order).tolist()}> : {places.mlir}")
+        row = e.emit(f"stablehlo.dynamic_slice {table}, {index}, sizes = [1] : ({places.mlir}, tensor<ui32>) -> tensor<1xui32>")
+        index = e.emit(f"stablehlo.reshape {row} : (tensor<1xui32>) -> tensor<ui32>")
     if stride != 1:
         index = e.emit(f"stablehlo.divide {index}, {e.constant(stride, u32)} : tensor<ui32>")
     if size * stride != axes.count:

@@ -71,6 +71,8 @@ class Primitive:
         varying = NO_EFFECTS.union(*[t.varying for t in types if hasattr(t, "varying")])
         if not varying or self.facts.get("named_axes"):      # collectives say themselves what varies
             return out
+        if "varying" in self.facts:                          # so do programs, in which there may be collectives
+            return self.facts["varying"](types, params)
         if self.multiple_results:
             return [t.update(varying=t.varying | varying) for t in out]
         return out.update(varying=out.varying | varying)

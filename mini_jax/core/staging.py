@@ -255,6 +255,19 @@ def _varying(jaxpr: Jaxpr, more: tuple) -> Jaxpr:
     return stage(lambda *xs: eval_jaxpr(jaxpr, (), *xs), types, jaxpr.info)[0]
 
 
+def settled(jaxpr: Jaxpr, types: Sequence[AbstractValue], carried: slice) -> list[AbstractValue]:
+    """The types of the results of a program that is run again and again for inputs of such types, its first results being its inputs
+    `carried` the next time: what varies along a named axis after any time."""
+    types = list(types)
+    while True:
+        outs = for_types(jaxpr, types).out_types
+        grown = [have if type(have) is not ShapedArray or out.varying <= have.varying else have.update(varying=have.varying | out.varying)
+                 for have, out in zip(types[carried], outs)]
+        if all([new is old for new, old in zip(grown, types[carried])]):
+            return [*[out.update(varying=have.varying) if type(out) is ShapedArray else out for out, have in zip(outs, grown)], *outs[len(grown):]]
+        types[carried] = grown
+
+
 def without_staging():
     """A context in which operations run now, whatever is being recorded around it (`ensure_compile_time_eval`)."""
     from contextlib import ExitStack

@@ -10,7 +10,7 @@ from mini_jax.core.effects import HostEffect, RefEffect, of_call, of_equation
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, memoized
 from mini_jax.core.refs import discharge_call
-from mini_jax.core.staging import stage
+from mini_jax.core.staging import for_types, stage
 from mini_jax.lax.identities import name_p
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable, resolve_positions
@@ -99,6 +99,7 @@ def _flattened(jaxpr: Jaxpr) -> Jaxpr:
 
 remat_p.impl = _impl
 remat_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
+remat_p.facts["varying"] = lambda types, params: for_types(params["jaxpr"], types).out_types
 remat_p.facts["discharge"] = discharge_call(remat_p)
 remat_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 remat_p.jvp = lambda primals, tangents, *, jaxpr, **params: jvp_call(remat_p, primals, tangents, jaxpr, params)

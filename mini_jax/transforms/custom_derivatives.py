@@ -19,7 +19,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import Partial, tree_leaves, tree_map
 from mini_jax.core.refs import Cell, described, discharge_call
-from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.lax import shapes
@@ -395,6 +395,7 @@ def _vjp_call_stage(trace, args, params):
 
 custom_vjp_call_p.impl = lambda *args, call, **_: run_call(call, args)
 custom_vjp_call_p.type_rule = lambda *types, call, **_: call.out_types
+custom_jvp_call_p.facts["varying"] = custom_vjp_call_p.facts["varying"] = lambda types, params: for_types(params["call"], types).out_types
 custom_vjp_call_p.jvp, custom_vjp_call_p.linearize = _vjp_call_jvp, _vjp_call_linearize
 custom_vjp_call_p.batch, custom_vjp_call_p.stage = _vjp_call_batch, _vjp_call_stage
 custom_vjp_call_p.facts["discharge"] = discharge_call(custom_vjp_call_p, "call", True)

@@ -225,7 +225,9 @@ shard_map_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 @lowers(shard_map_p)
 def _lower(e, eqn, *operands):
     params, jaxpr, mesh = eqn.params, eqn.params["jaxpr"], eqn.params["mesh"]
-    axes = Replicas(tuple(zip(mesh.axis_names, mesh.devices.shape)), mesh.size, True)
+    place = {d: i for i, d in enumerate(e.module.devices or mesh.devices.flat)}
+    order = tuple([place[d] for d in mesh.devices.flat])
+    axes = Replicas(tuple(zip(mesh.axis_names, mesh.devices.shape)), mesh.size, True, () if order == tuple(range(mesh.size)) else order)
     if e.module.devices is None or mesh.size == 1:
         return e.call(jaxpr, operands, params["name"], axes)
     place = lambda spec, t: sharding_text(e.module, NamedSharding(mesh, spec), t.ndim)
@@ -274,6 +276,10 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
         if unknown:
             raise ValueError(f"shard_map: axis_names has {unknown[0]!r}, but the axes of {mesh} are {mesh.axis_names}")
         manual = tuple([name for name in mesh.axis_names if not axis_names or name in axis_names])
+        bound = [name for name in manual if name in state.axes]
+        if bound:
+            raise ValueError(f"shard_map: the axis {bound[0]!r} is that of a vmap, pmap or shard_map around already: name the axes that this one "
+                             "is about in axis_names, or give the mesh's axes other names")
         leaves, tree = _flatten((args, {}))
         fun_ref = weakref.ref(f)                         # programs are kept by their function, so they must not keep it
         info = ProgramInfo("shard_map", f, lambda: argument_paths(fun_ref(), tree))

@@ -19,7 +19,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import prefix_errors
 from mini_jax.core.refs import is_ref
-from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import current_trace
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.tracebacks import boundary
@@ -440,9 +440,16 @@ def _dce(eqn, used):
     return eqn.replace(invars=[eqn.invars[0], *chosen(eqn.invars[1:], inputs)], outvars=chosen(eqn.outvars, used), params={"branches": branches})
 
 
+def _varying(types: tuple, params: dict) -> list:
+    """A result varies along what the choice does, and along what that of any branch does."""
+    index, *types = types
+    outs = zip(*[for_types(branch, types).out_types for branch in params["branches"]])
+    return [first.update(varying=index.varying.union(first.varying, *[t.varying for t in rest])) for first, *rest in outs]
+
+
 cond_p.type_rule = lambda index, *types, branches: branches[0].out_types
 cond_p.jvp, cond_p.linearize, cond_p.transpose, cond_p.batch = _jvp, _linearize, _transpose, _batch
-cond_p.facts["split"], cond_p.facts["dce"] = _split_known, _dce
+cond_p.facts["split"], cond_p.facts["dce"], cond_p.facts["varying"] = _split_known, _dce, _varying
 cond_p.effects_rule = lambda types, params: NO_EFFECTS.union(*[of_call(branch, 1) for branch in params["branches"]])
 cond_p.impl = lambda *args, branches: run_compiled(cond_p, args, {"branches": branches}, branches[0])
 

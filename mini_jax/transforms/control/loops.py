@@ -18,11 +18,11 @@ from mini_jax.core.linear import Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, dce, memoized
 from mini_jax.core.refs import described
-from mini_jax.core.staging import eval_jaxpr, stage
+from mini_jax.core.staging import eval_jaxpr, for_types, settled, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.core.types import array_type
+from mini_jax.core.types import ShapedArray, array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes
 from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
@@ -370,6 +370,19 @@ def _types(*types, body_jaxpr: Jaxpr, **_):
     return body_jaxpr.out_types
 
 
+def _varying(types: tuple, params: dict) -> list:
+    """Where the condition differs along an axis, so does the number of steps, and all that is carried."""
+    count = params["cond_nconsts"]
+    loop = slice(params["body_nconsts"], None)
+    outs = settled(params["body_jaxpr"], types[count:], loop)
+    while True:
+        decides = for_types(params["cond_jaxpr"], (*types[:count], *outs)).out_types[0].varying
+        grown = [t.update(varying=t.varying | decides) if type(t) is ShapedArray else t for t in outs]
+        if all([new is old for new, old in zip(grown, outs)]):
+            return outs
+        outs = settled(params["body_jaxpr"], (*types[count:count + params["body_nconsts"]], *grown), loop)
+
+
 @memoized
 def _live(body: Jaxpr, condition: Jaxpr, cond_nconsts: int, body_nconsts: int, used: tuple[bool, ...]) -> tuple:
     """(condition, body, which inputs, which carries) without what neither the condition nor a used result depends on."""
@@ -395,7 +408,7 @@ def _dce(eqn, used):
 
 
 while_p.type_rule, while_p.jvp, while_p.linearize, while_p.transpose, while_p.batch = _types, _jvp, _linearize, _transpose, _batch
-while_p.facts["split"], while_p.facts["dce"] = _split_known, _dce
+while_p.facts["split"], while_p.facts["dce"], while_p.facts["varying"] = _split_known, _dce, _varying
 while_p.effects_rule = lambda types, params: of_call(params["cond_jaxpr"]) | of_call(params["body_jaxpr"], params["cond_nconsts"])
 while_p.impl = lambda *args, **params: run_compiled(while_p, args, params, params["body_jaxpr"])
 

@@ -16,6 +16,7 @@ from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, Var, dce, memoized
 from mini_jax.core.pytree import PyTreeDef
+from mini_jax.core.staging import settled
 from mini_jax.core.trace import Tracer, typeof, whence
 from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
@@ -204,6 +205,13 @@ def types_of(*types, jaxpr: Jaxpr, length: int, num_carry: int, **_):
     return [*outs[:num_carry], *[t.update(shape=(length, *t.shape)) for t in outs[num_carry:]]]
 
 
+def _varying(types: tuple, params: dict) -> list:
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    consts, carry, xs = in_three(types, num_consts, num_carry)
+    outs = settled(params["jaxpr"], (*consts, *carry, *[t.update(shape=t.shape[1:]) for t in xs]), slice(num_consts, num_consts + num_carry))
+    return [*outs[:num_carry], *[t.update(shape=(params["length"], *t.shape)) for t in outs[num_carry:]]]
+
+
 def in_three(values: Sequence, num_consts: int, num_carry: int) -> tuple:
     """Values that go with the inputs, in three: of the constants, the carry and xs."""
     return values[:num_consts], values[num_consts:num_consts + num_carry], values[num_consts + num_carry:]
@@ -257,7 +265,7 @@ def _dce(eqn, used):
 
 
 scan_p.type_rule, scan_p.batch = types_of, _batch
-scan_p.facts["dce"] = _dce
+scan_p.facts["dce"], scan_p.facts["varying"] = _dce, _varying
 scan_p.effects_rule = lambda types, params: of_call(params["jaxpr"])
 scan_p.impl = lambda *args, **params: run_compiled(scan_p, args, params, params["jaxpr"])
 
