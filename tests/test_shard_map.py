@@ -165,6 +165,27 @@ def test_printing_inside(capfd):
     assert capfd.readouterr().out.count("sum [6.]") == 8
 
 
+def test_refs_made_inside_are_each_devices_own():
+    def body(x):
+        total = jax.new_ref(jnp.zeros_like(x))
+        for i in range(3):
+            total[...] += jnp.sin(x) * (i + lax.axis_index("x"))
+        return total[...]
+    x = host(8, 4)
+    f, factor = over(P("x"), P("x"))(body), 3 + 3 * np.repeat(np.arange(4), 2)[:, None]
+    close(jax.jit(f)(x), np.sin(x) * factor)
+    close(jax.grad(lambda x: f(x).sum())(x), np.cos(x) * factor)
+    ref = jax.new_ref(jnp.zeros(2))
+    with pytest.raises(TypeError, match="a ref"):
+        over(P("x"), P("x"))(lambda x: x + ref[...])(host(8))
+
+
+def test_the_name_and_arguments_it_had_first():
+    from mini_jax.experimental.shard_map import shard_map as first
+    x = host(8, 4)
+    close(first(lambda x: lax.psum(x, "x"), MESH, (P("x"),), P(), check_rep=False, auto=frozenset({"y"}))(x), x.reshape(4, 2, 4).sum(0))
+
+
 # --- derivatives ------------------------------------------------------------------------------------------------------------
 
 CASES = {

@@ -354,6 +354,31 @@ def test_callbacks_run_once_over_a_mesh():
     assert len(seen) >= 1 and np.allclose(seen, host(8).sum(), atol=1e-5)
 
 
+def test_device_put_in_a_program_is_a_constraint():
+    columns = NamedSharding(MESH, P(None, "y"))
+    f = jax.jit(lambda x: jax.device_put({"a": x * 2, "b": 1.0}, {"a": columns, "b": NamedSharding(MESH, P())}))
+    assert f(host(8, 4))["a"].sharding == columns and np.allclose(f(host(8, 4))["a"], 2 * host(8, 4))
+    assert np.allclose(jax.grad(lambda x: (jax.device_put(x, columns) ** 2).sum())(spread(host(8, 4), "x")), 2 * host(8, 4))
+
+
+def test_debug_nans_names_the_operation_over_a_mesh():
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match=r"nan. encountered in log at .*test_sharding.py"):
+        jax.jit(lambda x: jnp.log(x - 5) + 1)(spread(np.arange(8, dtype=np.float32), "x"))
+
+
+def test_older_names():
+    from mini_jax.experimental import mesh_utils
+    from mini_jax.experimental.pjit import pjit
+    assert Mesh(mesh_utils.create_device_mesh((4, 2)), ("x", "y")) == MESH
+    assert (mesh_utils.create_device_mesh((2, 2), DEVICES[4:]) == np.array(DEVICES[4:]).reshape(2, 2)).all()
+    assert mesh_utils.create_hybrid_device_mesh((4, 2), (1, 1)).shape == (4, 2)
+    with pytest.raises(ValueError, match="takes 4 devices, and there are 8"):
+        mesh_utils.create_device_mesh((4,))
+    with pytest.raises(ValueError, match="takes 2 slices of 4 devices each"):
+        mesh_utils.create_hybrid_device_mesh((4,), (2,))
+    assert pjit(lambda x: x + 1, out_shardings=NamedSharding(MESH, P("x")))(host(8)).sharding.spec == P("x")
+
+
 # --- arrays made of parts -------------------------------------------------------------------------------------------------------
 
 def test_arrays_are_made_of_parts():

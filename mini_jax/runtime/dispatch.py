@@ -223,7 +223,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
         decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim))
     return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
                       const_args=[device_put(c, spread_over(at.mesh, c)) for c in lowered.consts], committed=True,
-                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=None, fragile=xla.communicates(loaded))
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, fragile=xla.communicates(loaded))
 
 
 def load(jaxpr, consts: Sequence, at: Placement, *, small: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,

@@ -21,6 +21,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
 from mini_jax.core.pytree import broadcast_prefix, keystr, tree_flatten_with_path
 from mini_jax.core.effects import of_call
+from mini_jax.core.refs import is_ref, uses_refs, without_refs
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import named_axes, state
 from mini_jax.core.trace import Tracer, leaked, typeof
@@ -315,7 +316,10 @@ def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, i
         return checked_outputs(outs, out_tree, info)
     with named_axes(_sizes(mesh, manual)):
         jaxpr, consts = stage(flat, parts, info)
-    found = jaxpr.hoisted(), consts, out_tree
+        jaxpr = jaxpr.hoisted()
+        if uses_refs(jaxpr) and not any(map(is_ref, consts)):    # refs made inside are each device's own
+            jaxpr = without_refs(jaxpr)
+    found = jaxpr, consts, out_tree
     if not any([isinstance(c, Tracer) for c in consts]):
         cache[key] = found
     return found
