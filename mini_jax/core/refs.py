@@ -91,16 +91,15 @@ class Cell(RefLike, Tracer):
 
 
 class View(Cell):
-    """A ref from outside of a transformation, as that one sees it: `read` and `write` translate between the two values."""
+    """A ref from outside of a transformation, as that one sees it: with values of type `inner`, which `read` makes of those of the outer ref and
+    `write` makes into them."""
     __slots__ = ("outer", "read", "write")
     made_here = False
 
-    def __init__(self, trace, outer, read: Callable[[Any], Any], write: Callable[[Any], Any]):
+    def __init__(self, trace, outer, inner, read: Callable[[Any], Any], write: Callable[[Any], Any]):
         self._trace, self.outer, self.read, self.write = trace, outer, read, write
         shown(trace, outer)
-        with current_trace(trace.parent):
-            value = read(whole(outer))
-        self.aval, self.created, self.status = ref_type(typeof(value)), getattr(outer, "created", None), LIVE
+        self.aval, self.created, self.status = ref_type(inner), getattr(outer, "created", None), LIVE
 
     def load(self):
         with current_trace(self._trace.parent):

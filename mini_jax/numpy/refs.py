@@ -161,7 +161,11 @@ def _discharge_get(trace, args, params):
 def _discharge_write(op: str):
     def rule(trace, args, params):
         ref, value, *operands = args
-        store(trace, ref, _updated(load(trace, ref), value, operands, params["structure"], op))
+        if op == "set" and params["structure"] == WHOLE:         # what was there does not count
+            t = typeof(ref).inner
+            store(trace, ref, _filled(value, t.shape, t.dtype))
+        else:
+            store(trace, ref, _updated(load(trace, ref), value, operands, params["structure"], op))
         return []
     return rule
 

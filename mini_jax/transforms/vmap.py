@@ -134,7 +134,8 @@ def _input(trace: BatchTrace, arg, dim: int | None):
     if not is_ref(arg):
         return BatchTracer(trace, arg, dim)
     size = trace.axis.size
-    return View(trace, arg, lambda value: BatchTracer(trace, value, dim), lambda value: move_batch(*_both(trace, value, size), dim))
+    return View(trace, arg, example_type(typeof(arg).inner, dim, trace.axis.name), lambda value: BatchTracer(trace, value, dim),
+                lambda value: move_batch(*_both(trace, value, size), dim))
 
 
 def _both(trace: BatchTrace, value, size: int):
