@@ -129,14 +129,17 @@ def _literal(atom) -> tuple:
     return atom.aval.mlir, type(atom.val), _bits(atom.val)
 
 
+_NEW_EACH_TIME = frozenset(["rng_uniform", "shard_map"])
+
+
 def is_fixed(eqn: JaxprEqn) -> bool:
-    """Must an equation stay where it is? What has effects, calls Python, or communicates between replicas."""
+    """Must an equation stay where it is? What has effects, calls Python, communicates between replicas, or gives new numbers each time."""
     return bool(eqn.effects) or _calls_out(eqn)
 
 
 def _calls_out(eqn: JaxprEqn) -> bool:
     facts, params = eqn.primitive.facts, eqn.params
-    if facts.get("host_call") or facts.get("replicates") or "axes" in facts and axes_used(eqn.primitive, params):
+    if eqn.primitive.name in _NEW_EACH_TIME or facts.get("host_call") or facts.get("replicates") or "axes" in facts and axes_used(eqn.primitive, params):
         return True
     return bool(params) and any([axes_used(eqn.primitive, params) or _calls_out_in(sub) for _, sub in subprograms(params)])
 

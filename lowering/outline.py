@@ -23,6 +23,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
+from mini_jax.lax.identities import optimization_barrier_p
 from mini_jax.lax.shapes import reshape_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
@@ -192,7 +193,7 @@ def _shared_first(program: Jaxpr, labels: Labels) -> Jaxpr:
     for eqn in program.eqns:
         invars = [names.get(v, v) if type(v) is Var else v for v in eqn.invars] if names else eqn.invars
         label = labels.of(eqn)
-        if label >= 0 and labels.weight(eqn) == 1:                 # programs in equations are left alone
+        if label >= 0 and labels.weight(eqn) == 1 and eqn.primitive is not optimization_barrier_p:      # which is there to keep things apart
             place = first.setdefault((label, *[v for v in invars if type(v) is Var]), len(kept))
             if place < len(kept):
                 again.add(place)

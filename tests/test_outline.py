@@ -259,6 +259,20 @@ def test_no_function_holds_an_effect_a_call_of_python_or_a_collective():
         assert {"psum", "pure_callback"}.isdisjoint([e.primitive.name for e in eqn.params["jaxpr"].eqns])
 
 
+def test_barriers_and_draws_are_not_merged():
+    def fun(x):
+        out = []
+        for _ in range(4):
+            y = lax.optimization_barrier(x) * 2
+            out.append(jnp.sin(y) + lax.rng_uniform(np.float32(0), np.float32(1), (4,)))
+        return out
+    result = outlined(program_of(fun, X), "eager")
+    inside = [eqn for call in calls(result) for eqn in call.params["jaxpr"].eqns]
+    names = [eqn.primitive.name for eqn in (*result.eqns, *inside)]
+    assert names.count("rng_uniform") == 4 and names.count("optimization_barrier") == 4
+    assert "rng_uniform" not in [eqn.primitive.name for eqn in inside]
+
+
 def test_replicas_with_functions_agree():
     def fun(x, w):
         for _ in range(4):
