@@ -95,6 +95,7 @@ pytree = _jax.pytree
 registry = pytree.default_registry()
 call_registry = pytree.PyTreeRegistry()              # how dispatchers that know refs see arguments: a ref is a node, its array a leaf
 weakref_lru_cache = _weakref_lru_cache.weakref_lru_cache
+guards = _jax.guard_lib                              # of transfers: thread_local_state(), global_state(), TransferGuardLevel
 batched_block_until_ready = _jax.batched_block_until_ready
 
 

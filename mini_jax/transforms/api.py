@@ -12,6 +12,7 @@ from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
 from mini_jax.runtime import array, xla
 from mini_jax.runtime.meshes import NamedSharding
+from mini_jax.runtime.transfers import getting, putting
 from mini_jax.transforms.arguments import keyable, resolve_positions
 from mini_jax.transforms.jit import Options, record, take_apart
 from mini_jax.transforms.shards import constrained
@@ -60,8 +61,9 @@ def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
     refuse_refs("device_put", leaves)
     places = [device] * len(leaves) if device is None or not isinstance(device, (tuple, list, dict)) else \
         broadcast_prefix(device, tree, lambda d: d is None, "device_put device")
-    return tree.unflatten([constrained([leaf], [place])[0] if isinstance(leaf, Tracer) and isinstance(place, NamedSharding)
-                           else leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
+    with putting:
+        return tree.unflatten([constrained([leaf], [place])[0] if isinstance(leaf, Tracer) and isinstance(place, NamedSharding)
+                               else leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
 
 
 def device_get(x):
@@ -71,7 +73,8 @@ def device_get(x):
     for leaf in leaves:
         if hasattr(leaf, "copy_to_host_async"):
             leaf.copy_to_host_async()
-    return tree.unflatten([array.device_get(leaf) for leaf in leaves])
+    with getting:
+        return tree.unflatten([array.device_get(leaf) for leaf in leaves])
 
 
 def block_until_ready(x):
