@@ -27,7 +27,8 @@ from mini_jax.lax.identities import optimization_barrier_p
 from mini_jax.lax.shapes import reshape_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
-outlined_p = Primitive("outlined", multiple_results=True, memoize=False)      # only in programs that are about to be written
+# It occurs only in programs that are about to be written.
+outlined_p = Primitive("outlined", multiple_results=True, memoize=False, facts={"family": "higher_order"})
 outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 
 
