@@ -10,4 +10,4 @@ def __getattr__(name: str):
 
 
 def __dir__():
-    return [*globals(), *_MODULES]
+    return sorted({*globals(), *_MODULES})

@@ -65,7 +65,8 @@ def derivatives(*partials: Callable | None) -> Callable:
                 if type(t) is Zero:
                     continue
                 if partial is None:
-                    raise NotImplementedError(f"{fun.__name__.strip('_')} has no derivative with respect to {name}; lax.stop_gradient holds it constant")
+                    raise NotImplementedError(f"{fun.__name__.strip('_')} has no derivative with respect to {name}; lax.stop_gradient holds it "
+                                              "constant")
                 term = spread(t * partial(y, *operands), y)
                 total = term if total is None else total + term
             return y, Zero(typeof(y).tangent()) if total is None else total

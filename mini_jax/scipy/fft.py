@@ -21,7 +21,9 @@ _INVERSE = {2: 3, 3: 2}
 def _resized(x, n: int, axis: int):
     """x with size n along the axis: cut, or filled up with zeros."""
     size = x.shape[axis]
-    return lax.slice_in_dim(x, 0, n, axis=axis) if n <= size else lax.pad(x, x.dtype.type(0), [(0, (n - size) * (i == axis), 0) for i in range(x.ndim)])
+    if n <= size:
+        return lax.slice_in_dim(x, 0, n, axis=axis)
+    return lax.pad(x, x.dtype.type(0), [(0, (n - size) * (i == axis), 0) for i in range(x.ndim)])
 
 
 def _transform(x, type: int, axis: int, ortho: bool):

@@ -76,7 +76,8 @@ def _line_search(both: Callable, x, p, value, gradient, first, limit: int, c1: f
         high_now = ~(new_value <= value + c1 * s.a * slope0) | (new_value >= s.low_value) & (s.count > 0)
         done = ~high_now & (jnp.abs(slope) <= -c2 * slope0)
         turned = ~high_now & (slope * (s.high - s.low) >= 0)
-        high, high_value = jnp.where(high_now, s.a, jnp.where(turned, s.low, s.high)), jnp.where(high_now, new_value, jnp.where(turned, s.low_value, s.high_value))
+        high = jnp.where(high_now, s.a, jnp.where(turned, s.low, s.high))
+        high_value = jnp.where(high_now, new_value, jnp.where(turned, s.low_value, s.high_value))
         low, low_value, low_slope = [jnp.where(high_now, old, new) for old, new in ((s.low, s.a), (s.low_value, new_value), (s.low_slope, slope))]
         width = jnp.where(jnp.isinf(high), 1, high - low)
         bend = 2 * (high_value - low_value - low_slope * width)
@@ -115,8 +116,8 @@ def _bfgs(fun, x0, gtol, norm, maxiter, search_limit) -> OptimizeResults:
         left = one - rho * jnp.outer(s, y)
         h = jnp.where(curvature > 0, left @ h @ left.T + rho * jnp.outer(s, s), h)
         stuck = search.step == 0
-        found = OptimizeResults(found.x + s, small(search.gradient), jnp.where(stuck & ~small(search.gradient), 3, 0), search.value, search.gradient, h,
-                                found.nfev + search.count, found.njev + search.count, found.nit + 1)
+        flat = small(search.gradient)
+        found = OptimizeResults(found.x + s, flat, jnp.where(stuck & ~flat, 3, 0), search.value, search.gradient, h, found.nfev + search.count, found.njev + search.count, found.nit + 1)
         return found, state[0].fun
 
     start = OptimizeResults(x0, small(gradient), jnp.asarray(0), value, gradient, one, jnp.asarray(1), jnp.asarray(1), jnp.asarray(0))

@@ -38,7 +38,8 @@ def _swapped(name: str, in1, in2, mode: str, axes: Sequence[int]) -> bool:
         return False
     larger = [all([x.shape[i] >= y.shape[i] for i in axes]) for x, y in ((in1, in2), (in2, in1))]
     if not any(larger):
-        raise ValueError(f"{name}: for mode='valid' one input must be at least as large as the other in every dimension, got {in1.aval} and {in2.aval}")
+        raise ValueError(f"{name}: for mode='valid' one input must be at least as large as the other in every dimension, got {in1.aval} and "
+                         f"{in2.aval}")
     return not larger[0]
 
 
@@ -219,8 +220,8 @@ def _detrend(data, axis, type, bp):
 # --- spectra -----------------------------------------------------------------------------------------------------------------------------
 
 # Windows of n samples of one period: a₀ - a₁ cos(2πi/n) + a₂ cos(4πi/n) - …
-_COSINES = {"boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08), "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411),
-            "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168)}
+_COSINES = {"boxcar": (1.0,), "hann": (0.5, 0.5), "hamming": (0.54, 0.46), "blackman": (0.42, 0.5, 0.08),
+            "nuttall": (0.3635819, 0.4891775, 0.1365995, 0.0106411), "blackmanharris": (0.35875, 0.48829, 0.14128, 0.01168)}
 _COSINES |= {"hanning": _COSINES["hann"], "rectangular": _COSINES["boxcar"], "ones": _COSINES["boxcar"]}
 
 
@@ -236,7 +237,8 @@ def _window(name: str, window, n: int):
         half = n / 2 if window == "bartlett" else (n + 2 if n % 2 == 0 else n + 1) / 2
         return 1 - np.abs(i - n / 2) / half if window == "bartlett" else 1 - np.abs(i - (n // 2 if n % 2 == 0 else n / 2)) / half
     if window not in _COSINES:
-        raise ValueError(f"{name}: the windows known by name are {', '.join([*sorted(_COSINES), 'bartlett'])}; pass the samples of another, got {window!r}")
+        raise ValueError(f"{name}: the windows known by name are {', '.join([*sorted(_COSINES), 'bartlett'])}; pass the samples of another, "
+                         f"got {window!r}")
     return sum([(-1) ** k * a * np.cos(2 * np.pi * k * np.arange(n) / n) for k, a in enumerate(_COSINES[window])])
 
 
@@ -296,8 +298,8 @@ def _floats(name: str, x):
 _EXTENSIONS = {"zeros": ("constant", {}), "constant": ("edge", {}), "even": ("reflect", {}), "odd": ("reflect", {"reflect_type": "odd"})}
 
 
-def stft(x, fs=1.0, window="hann", nperseg: int = 256, noverlap: int | None = None, nfft: int | None = None, detrend=False, return_onesided: bool = True,
-         boundary: str | None = "zeros", padded: bool = True, axis: int = -1):
+def stft(x, fs=1.0, window="hann", nperseg: int = 256, noverlap: int | None = None, nfft: int | None = None, detrend=False,
+         return_onesided: bool = True, boundary: str | None = "zeros", padded: bool = True, axis: int = -1):
     """(frequencies, times, Z): the Fourier transforms of windowed segments of x, one after the other; Z has frequencies in place of `axis`, and times
     last. Inverted by `istft`.
 

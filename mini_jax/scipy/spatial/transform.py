@@ -65,7 +65,9 @@ def _axes(seq: str) -> tuple[list[int], bool]:
 
 
 class Rotation(NamedTuple):
-    """Rotations of space, one or many: unit quaternions (x, y, z, w), (4) or (n, 4). Make them with the from_… functions; r * s rotates by s first."""
+    """Rotations of space, one or many: unit quaternions (x, y, z, w), (4) or (n, 4). r * s rotates by s first.
+
+    Make them with the from_… functions."""
 
     quat: Any
 
@@ -168,7 +170,8 @@ class Rotation(NamedTuple):
         return 2 * jnp.arctan2(_length(self.quat[..., :3])[..., 0], jnp.abs(self.quat[..., 3]))
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False):
-        """The quaternions, (x, y, z, w) or with scalar_first (w, x, y, z); canonical: of q and -q that whose first entry ≠ 0 of w, x, y, z is positive."""
+        """The quaternions, (x, y, z, w) or with scalar_first (w, x, y, z); canonical: of q and -q that whose
+        first entry ≠ 0 of w, x, y, z is positive."""
         q = self._canonical() if canonical else self.quat
         return jnp.roll(q, 1, -1) if scalar_first else q
 
@@ -180,7 +183,8 @@ class Rotation(NamedTuple):
     def as_matrix(self):
         """Orthogonal matrices (…, 3, 3)."""
         x, y, z, w = jnp.moveaxis(self.quat, -1, 0)
-        rows = [[x * x - y * y - z * z + w * w, 2 * (x * y - z * w), 2 * (x * z + y * w)], [2 * (x * y + z * w), -x * x + y * y - z * z + w * w, 2 * (y * z - x * w)],
+        rows = [[x * x - y * y - z * z + w * w, 2 * (x * y - z * w), 2 * (x * z + y * w)],
+                [2 * (x * y + z * w), -x * x + y * y - z * z + w * w, 2 * (y * z - x * w)],
                 [2 * (x * z - y * w), 2 * (y * z + x * w), -x * x - y * y + z * z + w * w]]
         return jnp.stack([jnp.stack(row, -1) for row in rows], -2)
 
@@ -236,7 +240,7 @@ class Rotation(NamedTuple):
         q = self.quat.reshape(-1, 4)
         weights = jnp.ones(q.shape[0], q.dtype) if weights is None else jnp.asarray(weights, q.dtype)
         if weights.shape != (q.shape[0],):
-            raise ValueError(f"Expected `weights` to have number of values equal to number of rotations, got {weights.shape[0] if weights.ndim else 1} values and {q.shape[0]} rotations.")
+            raise ValueError(f"Rotation.mean: weights must have one value for each of the {q.shape[0]} rotations, got {weights.aval}")
         return Rotation(jnp.linalg.eigh(jnp.einsum("i,ij,ik->jk", weights, q, q))[1][:, -1])
 
 

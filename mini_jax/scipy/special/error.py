@@ -98,7 +98,8 @@ def _scaled_erfc_slope(y, x):
     """2xy - 2/√π, which cancels for large x: there by its asymptotic series."""
     large = x > steps(x, 20, 50)
     inverse = 1 / jnp.where(large, x, 1) ** 2
-    return jnp.where(large, -inverse / _ROOT_PI * (1 - 1.5 * inverse * (1 - 2.5 * inverse)), 2 * jnp.where(large, 0, x) * jnp.where(large, 0, y) - 2 / _ROOT_PI)
+    far = -inverse / _ROOT_PI * (1 - 1.5 * inverse * (1 - 2.5 * inverse))
+    return jnp.where(large, far, 2 * jnp.where(large, 0, x) * jnp.where(large, 0, y) - 2 / _ROOT_PI)
 
 
 @elementwise(widen=True)

@@ -51,7 +51,8 @@ def _entropy(mu):
     log_p = _xlogy(k, few[None]) - lax.lgamma(k + 1) - few[None]
     direct = -jnp.sum(jnp.where(jnp.isinf(log_p), 0, jnp.exp(log_p) * jnp.where(jnp.isinf(log_p), 0, log_p)), 0)
     inverse = 1 / large
-    far = 0.5 * jnp.log(2 * math.pi * math.e * large) - inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360 + inverse * (9 / 80 + inverse * 863 / 2520))))
+    rest = inverse * (1 / 12 + inverse * (1 / 24 + inverse * (19 / 360 + inverse * (9 / 80 + inverse * 863 / 2520))))
+    far = 0.5 * jnp.log(2 * math.pi * math.e * large) - rest
     return jnp.where(mu >= 0, jnp.where(many, far, direct), math.nan)
 
 
