@@ -20,20 +20,23 @@ from mini_jax.transforms.jit import jit                                         
 from mini_jax.transforms.pmap import pmap                                                                        # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
 from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401
+from mini_jax.version import __version__, __version_info__                                                    # noqa: F401
 from mini_jax import dtypes, lax, numpy, tree, tree_util                                                         # noqa: F401
 
-__version__ = "0.1.0"
-__version_info__ = tuple(map(int, __version__.split(".")))
 _tracebacks.install()
 Array.register(Tracer)
 
 # What is imported when it is first asked for, so that `import mini_jax` stays quick: modules, and names with where they are.
-_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "dlpack", "errors", "experimental", "flatten_util", "image",
-            "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing")
+_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack", "errors", "experimental", "flatten_util", "image",
+            "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing", "version")
 _NAMES = {name: module for module, names in {
     "ref": ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"),
     "runtime.array": ("Shard",),
     "runtime.xla": ("Device",),
+    "runtime.devices": ("process_indices", "host_id", "host_count", "host_ids"),
+    "core.config": ("check_tracer_leaks", "transfer_guard", "transfer_guard_host_to_device", "transfer_guard_device_to_device",
+                    "transfer_guard_device_to_host"),
+    "transforms.api": ("copy_to_host_async",),
     "core.dtypes": ("float0",),
     "runtime.meshes": ("NamedSharding", "make_mesh", "set_mesh"),
     "runtime.making": ("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays"),

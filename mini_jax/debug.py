@@ -18,9 +18,10 @@ from mini_jax.core.effects import HostEffect
 from mini_jax.core.pytree import flatten
 from mini_jax.core.trace import Tracer
 from mini_jax.core.tracebacks import boundary
+from mini_jax.runtime.pictures import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from mini_jax.transforms.callbacks import bind_call, debug_callback_p
 
-__all__ = ["print", "log", "callback", "breakpoint"]
+__all__ = ["print", "log", "callback", "breakpoint", "inspect_array_sharding", "visualize_array_sharding", "visualize_sharding"]
 
 
 @boundary

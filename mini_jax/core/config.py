@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import Any, Callable
 
 from mini_jax.runtime import xla
@@ -224,6 +225,30 @@ class Config:
     def update(self, name: str, value) -> None:
         """Set an option for the process. Raises AttributeError for an unknown name, ValueError or TypeError for the value."""
         find(name).update(value)
+
+    def config_with_absl(self) -> None:
+        """Make each option a flag of absl, --jax_enable_x64=1, which counts once absl.app.run has read the command line. ImportError without
+        the package absl-py."""
+        from absl import app, flags
+        for name, option in options.items():
+            if f"jax_{name}" not in flags.FLAGS and option.kind is not object:
+                define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}.get(option.kind, flags.DEFINE_string)
+                define(f"jax_{name}", None, option.doc)
+        app.call_after_init(self._take_flags)
+
+    def parse_flags_with_absl(self) -> None:
+        """config_with_absl, and take the flags that stand on the command line now."""
+        from absl import flags
+        self.config_with_absl()
+        flags.FLAGS(sys.argv, known_only=True)
+        self._take_flags()
+
+    def _take_flags(self) -> None:
+        from absl import flags
+        for name, option in options.items():
+            value = getattr(flags.FLAGS, f"jax_{name}", None)
+            if value is not None:
+                option.update(value)
 
     def read(self, name: str):
         """The option's value in this thread."""

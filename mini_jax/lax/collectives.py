@@ -24,10 +24,11 @@ from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes, slicing
-from mini_jax.lax.iota import iota
+from mini_jax.lax.gather import GatherDimensionNumbers, gather as gather_slices
+from mini_jax.lax.iota import broadcasted_iota, iota
 
 __all__ = ["psum", "pmean", "pmax", "pmin", "all_gather", "all_to_all", "pswapaxes", "ppermute", "pshuffle", "psum_scatter", "pbroadcast", "pcast",
-           "pvary", "axis_index", "axis_size", "psum_p", "pmax_p", "pmin_p", "all_gather_p", "all_to_all_p", "ppermute_p",
+           "pvary", "ragged_all_to_all", "axis_index", "axis_size", "psum_p", "pmax_p", "pmin_p", "all_gather_p", "all_to_all_p", "ppermute_p",
            "psum_scatter_p", "axis_index_p"]
 
 
@@ -451,6 +452,42 @@ def all_to_all(x, axis_name, split_axis: int, concat_axis: int, *, axis_index_gr
             return shapes.moveaxis(shapes.squeeze(parts, (split + 1,)), split, concat)
         return _merge(shapes.moveaxis(parts, split, concat), concat)
     return tree_map(exchange, x)
+
+
+def ragged_all_to_all(operand, output, input_offsets, send_sizes, output_offsets, recv_sizes, *, axis_name, axis_index_groups: Groups = None):
+    """Each sends runs of its rows, of any lengths: rows input_offsets[r] to input_offsets[r] + send_sizes[r] of operand go to r, where they
+    become the rows of the result from output_offsets[r] on; where nothing arrives it has the rows of output.
+
+    operand, output: arrays that differ in size along dimension 0 at most. The others: integers, an entry for each axis index;
+    recv_sizes[r], how many rows r sends here, follows from what r says and is not looked at.
+    Every operand is gathered: the price is that of all_gather. Raises ValueError where shapes or dtypes don't fit.
+    """
+    names, sizes, groups, n = _scope(axis_name, axis_index_groups)
+    have, out = typeof(operand), typeof(output)
+    if not have.ndim or have.ndim != out.ndim or have.shape[1:] != out.shape[1:] or have.dtype != out.dtype:
+        raise ValueError(f"lax.ragged_all_to_all: operand ({have}) and output ({out}) must agree in dtype and in all dimensions but the first")
+    for name, value in (("input_offsets", input_offsets), ("send_sizes", send_sizes), ("output_offsets", output_offsets), ("recv_sizes", recv_sizes)):
+        t = typeof(value)
+        if t.shape != (n,) or not dtypes.is_integer(t.dtype):
+            raise ValueError(f"lax.ragged_all_to_all: {name} must be {n} integers, one for each axis index, got {t}")
+    if not have.shape[0]:
+        return output
+    me = axis_index(names)
+    if groups is not None:
+        place = np.array([group.index(i) for i in range(math.prod(sizes)) for group in groups if i in group], np.int32)
+        me = slicing.dynamic_index_in_dim(place, me, 0, False)
+    told = [slicing.dynamic_index_in_dim(all_gather(shapes.convert_element_type(v, dtypes.int32), names, axis_index_groups=groups), me, 1, False)
+            for v in (input_offsets, send_sizes, output_offsets)]
+    starts, counts, places = [shapes.broadcast_in_dim(v, (n, out.shape[0]), (0,)) for v in told]              # by source and row of the result
+    row = elementwise.sub(broadcasted_iota(np.int32, (n, out.shape[0]), 1), places)
+    arrives = elementwise.bitwise_and(elementwise.ge(row, np.int32(0)), elementwise.lt(row, counts))
+    flat = elementwise.add(elementwise.mul(broadcasted_iota(np.int32, (n, out.shape[0]), 0), np.int32(have.shape[0])), elementwise.add(starts, row))
+    source = reductions.reduce_max(selection.select(arrives, flat, shapes.broadcast(np.int32(-1), (n, out.shape[0]))), (0,))
+    rows = _merge(all_gather(operand, names, axis_index_groups=groups), 0)
+    taken = gather_slices(rows, shapes.expand_dims(source, (1,)), GatherDimensionNumbers(tuple(range(1, out.ndim)), (0,), (0,)), (1, *out.shape[1:]),
+                          mode="clip")
+    known = shapes.broadcast_in_dim(elementwise.ge(source, np.int32(0)), out.shape, (0,))
+    return selection.select(known, taken, output)
 
 
 def ppermute(x, axis_name, perm: Sequence[tuple[int, int]]):

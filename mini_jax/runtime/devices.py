@@ -1,6 +1,8 @@
 """Devices: which there are, and which one is used when nothing says so."""
 from __future__ import annotations
 
+import warnings
+
 from mini_jax.runtime import xla
 
 
@@ -45,6 +47,24 @@ def process_index(backend: str | None = None) -> int:
 def process_count(backend: str | None = None) -> int:
     """How many processes work together."""
     return max(device.process_index for device in _client(backend).devices()) + 1
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes, in order."""
+    return sorted({device.process_index for device in _client(backend).devices()})
+
+
+def _older(name: str, now: str, function):
+    def older(backend: str | None = None):
+        warnings.warn(f"{name} is the older name of {now}", DeprecationWarning, stacklevel=2)
+        return function(backend)
+    older.__name__ = older.__qualname__ = name
+    older.__doc__ = f"{now}, under its older name."
+    return older
+
+
+host_id, host_count, host_ids = (_older("host_id", "process_index", process_index), _older("host_count", "process_count", process_count),
+                                 _older("host_ids", "process_indices", process_indices))
 
 
 def default_backend() -> str:

@@ -68,13 +68,18 @@ def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
 
 def device_get(x):
     """x, a pytree of arrays, as NumPy arrays on the host."""
-    leaves, tree = _flatten(x)
+    leaves, tree = _flatten(copy_to_host_async(x))
     refuse_refs("device_get", leaves)
-    for leaf in leaves:
-        if hasattr(leaf, "copy_to_host_async"):
-            leaf.copy_to_host_async()
     with getting:
         return tree.unflatten([array.device_get(leaf) for leaf in leaves])
+
+
+def copy_to_host_async(x):
+    """x, a pytree, of whose arrays copies to the host have been started: a later np.asarray waits less."""
+    for leaf in _flatten(x)[0]:
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return x
 
 
 def block_until_ready(x):

@@ -1,6 +1,7 @@
 """Programs over a mesh: which mesh a program asks for, and `with_sharding_constraint`, which says how a value inside of one is spread."""
 from __future__ import annotations
 
+import functools
 from typing import Any, Sequence
 
 from lowering.emit import lowers
@@ -108,3 +109,27 @@ def _lower(e, eqn, x):
 def reshard(x, shardings):
     """x, a pytree, spread as `shardings` say (see with_sharding_constraint)."""
     return with_sharding_constraint(x, shardings)
+
+
+def auto_axes(f=None, /, *, axes=None, out_sharding=None):
+    """f, whose results are spread as out_sharding says; its parts are spread as XLA likes, as all is here. Called with out_sharding=, that
+    goes before. axes: those of the mesh that this is about; here XLA decides about all of them."""
+    if f is None:
+        return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
+
+    @functools.wraps(f)
+    def decided(*args, out_sharding=out_sharding, **kwargs):
+        out = f(*args, **kwargs)
+        return out if out_sharding is None else with_sharding_constraint(out, out_sharding)
+    return decided
+
+
+def explicit_axes(f=None, /, *, axes=None, in_sharding=None):
+    """f, whose arguments are spread as in_sharding says, or as in_sharding= does where it is called. axes: as for auto_axes."""
+    if f is None:
+        return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
+
+    @functools.wraps(f)
+    def told(*args, in_sharding=in_sharding, **kwargs):
+        return f(*(args if in_sharding is None else with_sharding_constraint(args, in_sharding)), **kwargs)
+    return told
