@@ -57,7 +57,7 @@ def refuse_refs(operation: str, values: Sequence) -> None:
     """Raise RefOperandError for a ref among the arguments of what takes arrays."""
     for value in values:
         if isinstance(value, RefLike) and not (isinstance(value, Tracer) and not value._trace.alive):
-            raise ref_operand(operation, str(typeof(value)), source.describe(value.created))
+            raise ref_operand(operation.lstrip("_"), str(typeof(value)), source.describe(value.created))
 
 
 class StagedRef(RefLike, StagingTracer):
