@@ -9,7 +9,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.linear import Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, keystr, register_pytree_node, register_static, tree_flatten_with_path
-from mini_jax.core.refs import WHOLE, addupdate_p, described, is_ref, replace, whole
+from mini_jax.core.refs import WHOLE, addupdate_p, described, is_ref, refuse_refs, replace, whole
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary, boundary_of
@@ -442,6 +442,7 @@ def linear_transpose(fun: Callable, *primals) -> Callable:
     _check_callable(fun, "linear_transpose")
     leaves, tree = _flatten(primals)
     info = _info("linear_transpose", fun, primals)
+    refuse_refs("linear_transpose", leaves)
     types = [typeof(leaf) for leaf in leaves]
     for i, t in enumerate(types):
         if not dtypes.is_inexact(t.dtype):

@@ -23,12 +23,14 @@ from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import current_trace
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.tracebacks import boundary
+from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, selection, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
+from mini_jax.transforms.control.loops import while_p
 from mini_jax.transforms.control.masks import maskable, where
-from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs
+from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs, zero_value
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr
@@ -456,9 +458,48 @@ cond_p.impl = lambda *args, branches: run_compiled(cond_p, args, {"branches": br
 
 # --- lowering -----------------------------------------------------------------------------------------------------------------------
 
+_LARGE = 1 << 14                                     # elements: to copy fewer costs less than a loop
+
+
+def _kept(branches: Sequence[Jaxpr]) -> list[int | None]:
+    """For each result the operand that a branch, but not every branch, returns as it is; None where there is none."""
+    out = []
+    for results in zip(*[branch.outvars for branch in branches]):
+        given = [branch.invars.index(v) if type(v) is Var and v in branch.invars else None for branch, v in zip(branches, results)]
+        kept = {i for i in given if i is not None and same_type(branches[0].in_types[i], results[0].aval)}
+        out.append(min(kept) if kept and len(set(given)) > 1 else None)
+    return out
+
+
+def _in_turn(kept: Sequence[int | None], branches: Sequence[Jaxpr], index, *operands) -> list:
+    """A cond as one loop for each branch, of one step or none, that carries the results: these begin as the operands that are kept.
+
+    XLA copies what one branch of a conditional changes in place and another hands on. What loops carry it changes in place.
+    """
+    results = [zero_value(v.aval) if i is None else operands[i] for i, v in zip(kept, branches[0].outvars)]
+    at = {i: place for place, i in enumerate(kept) if i is not None}
+    others = [x for i, x in enumerate(operands) if i not in at]
+    for position, branch in enumerate(branches):
+        if all([i is not None and v is branch.invars[i] for i, v in zip(kept, branch.outvars)]):
+            continue
+
+        def step(*xs):
+            rest, now = iter(xs[:len(others)]), xs[len(others) + 1:]
+            return [np.False_, *eval_jaxpr(branch, (), *[now[at[i]] if i in at else next(rest) for i in range(len(operands))])]
+        carried = [array_type((), dtypes.bool_), *map(typeof, results)]
+        body, _ = stage(step, [*map(typeof, others), *carried], branch.info)
+        going, _ = stage(lambda taken, *_: [taken], carried, branch.info)
+        _, *results = while_p.bind(*others, _taken(index, position), *results, cond_jaxpr=going, body_jaxpr=body, cond_nconsts=0, body_nconsts=len(others))
+    return results
+
+
 @lowers(cond_p)
 def _lower(e, eqn, index, *operands):
     branches, aval = eqn.params["branches"], eqn.invars[0].aval
+    kept = _kept(branches)
+    large = [i for i, v in zip(kept, eqn.outvars) if v.aval.size >= _LARGE]
+    if large and None not in large and not eqn.effects:
+        return e.via(lambda *args: _in_turn(kept, branches, *args), eqn.in_types, (index, *operands))
     types = [v.aval.mlir for v in eqn.outvars]
 
     def written(branch: Jaxpr):

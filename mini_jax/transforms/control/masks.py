@@ -39,7 +39,7 @@ def _run(jaxpr: Jaxpr, mask, args: Sequence) -> list:
         for eqn in jaxpr.eqns:
             state.source = eqn.source
             values = [value(v) for v in eqn.invars]
-            if eqn.effects:
+            if any([type(effect) is not RefEffect for effect in eqn.effects]):       # of refs, those are read, and those made inside are theirs
                 rule = eqn.primitive.facts.get("where") or _rules.get(eqn.primitive.name)
                 if rule is None:
                     raise NotImplementedError(f"vmap: {eqn.primitive.name} has effects, and can't leave them out for examples whose branch or loop is "
