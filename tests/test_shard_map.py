@@ -113,6 +113,29 @@ def test_two_meshes_with_other_orders_in_one_program():
     close(f(jax.device_put(x, NamedSharding(turned, P("u"))))[0], first)
 
 
+def test_ragged_all_to_all_sends_runs_of_rows():
+    mesh, rng = jax.make_mesh((4,), ("i",), devices=DEVICES[:4]), np.random.RandomState(0)
+    operand, output = host(4, 10, 3), -np.ones((4, 14, 3), np.float32)
+    before = lambda sizes: np.concatenate([np.zeros((4, 1), np.int32), np.cumsum(sizes, 1)[:, :-1]], 1).astype(np.int32)
+    send = rng.randint(0, 3, (4, 4)).astype(np.int32)
+    starts, places = before(send), np.ascontiguousarray(before(send.T).T)
+    expected, gradient = output.copy(), np.zeros_like(operand)
+    weights = host(4, 14, 3, seed=1)
+    for s in range(4):
+        for r in range(4):
+            mine, there = slice(starts[s, r], starts[s, r] + send[s, r]), slice(places[s, r], places[s, r] + send[s, r])
+            expected[r, there] = operand[s, mine]
+            gradient[s, mine] += weights[r, there]
+    args = (output, starts, send, places, np.ascontiguousarray(send.T))
+    move = lambda *args: lax.ragged_all_to_all(*args, axis_name="i")
+    sharded = over(P("i"), P("i"), mesh)(lambda *args: move(*[v[0] for v in args])[None])
+    close(jax.jit(sharded)(operand, *args), expected)
+    close(jax.jit(jax.grad(lambda x: (sharded(x, *args) * weights).sum()))(operand), gradient)
+    close(jax.vmap(move, axis_name="i")(operand, *args), expected)
+    with pytest.raises(ValueError, match="send_sizes must be 4 integers"):
+        jax.vmap(lambda x: move(x, x, x[:4, 0].astype(int), x[:3, 0].astype(int), x[:4, 0].astype(int), x[:4, 0].astype(int)), axis_name="i")(operand)
+
+
 # --- what goes in and out ---------------------------------------------------------------------------------------------------
 
 def test_trees_prefixes_scalars_and_results_without_arguments():
