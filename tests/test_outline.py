@@ -430,8 +430,8 @@ def test_the_text_names_functions_by_the_users_lines_and_says_why_they_are_there
     def model(xs):
         return [block(x) / (k + 2) for k, x in enumerate(xs)]
     xs = [np.ones(4, np.float32)] * 20
-    lowered = jax.jit(model).lower(xs)
-    text = lowered.as_text()
+    with config.outline("auto"):
+        text = jax.jit(model).lower(xs).as_text()
     assert "func.func private @block_part(" in text and "// outlined: " in text
     assert "  // 20 calls of 28 equations: repeated in" in text and "block, test_outline.py:" in text
     with config.outline("off"):
