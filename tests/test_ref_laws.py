@@ -354,3 +354,115 @@ def test_foreach_with_arbitrary_access():
         lax.fori_loop(1, 6, lambda i, _: r.__setitem__(i, r[i] + 0.5 * r[i - 1]), None)
         return jnp.sum(jax.freeze(r))
     agree(jax.grad(weighted)(jnp.ones(6)), 2 - 0.5 ** np.arange(5, -1, -1.), 1e-6)
+
+
+# --- control flow and outside refs ------------------------------------------------------------------------------------------------------------
+
+def test_writes_happen_once_under_checkpoint():
+    for transform in (lambda f: jax.grad(f), lambda f: jax.jit(jax.grad(jax.checkpoint(f))), lambda f: jax.grad(jax.jit(jax.checkpoint(jax.checkpoint(f)))),
+                      lambda f: jax.grad(lambda x: lax.scan(jax.checkpoint(lambda c, _: (c + f(x), None)), 0., None, length=1)[0])):
+        r = jax.new_ref(0.)
+
+        def f(x):
+            y = jnp.sin(x)
+            r[...] += lax.stop_gradient(y)
+            return y * y
+        agree((transform(f)(1.), r[...]), (np.sin(2.), np.sin(1.)))
+
+
+def test_a_batched_choice_or_loop_writes_for_its_own_examples_only():
+    def f(n, r):
+        lax.while_loop(lambda i: i < n, lambda i: (r.__setitem__(..., r[...] + i + 1.), i + 1)[1], 0)
+        lax.switch(n, [lambda: None, lambda: r.__setitem__(..., r[...] * 10), lambda: jax.ref.addupdate(r, ..., 100.)])
+        lax.cond(n > 1, lambda: r.__setitem__(..., -r[...]), lambda: None)
+    for mapped in (jax.vmap(f), jax.jit(jax.vmap(f)), jax.vmap(jax.jit(jax.checkpoint(f))), jax.pmap(f)):
+        r = jax.new_ref(jnp.zeros(4))
+        mapped(jnp.arange(4), r)
+        agree(r[...], F32([0, 10, -103, -106]))
+
+
+def test_batched_loops_may_read_what_all_examples_share():
+    r, seen = jax.new_ref(3), []
+
+    def f(x):
+        def body(c):
+            a = jax.new_ref(c)
+            a[...] += r[...]
+            jax.debug.callback(lambda v: seen.append(int(v)), a[...])
+            return jax.freeze(a)
+        return lax.while_loop(lambda c: c < x * r[...], body, 0)
+    agree(jax.jit(jax.vmap(f))(jnp.arange(3)), np.array([0, 3, 6]))
+    jax.effects_barrier()
+    assert sorted(seen) == [3, 3, 6]
+    agree(jax.vmap(lambda x: lax.cond(x > 1, lambda: x * r[...], lambda: -r[...]))(jnp.arange(4)), np.array([-3, -3, 6, 9]))
+
+
+def test_refs_made_in_the_body_of_a_scan():
+    def on_refs(xs):
+        def body(c, x):
+            a, b = jax.new_ref(x), jax.new_ref(c)
+
+            def inner(i, _):
+                a[...] *= b[...]
+                b[...] += 1.
+            lax.fori_loop(0, 2, inner, None)
+            return jax.freeze(b), jax.freeze(a)
+        return lax.scan(body, 1., xs)
+
+    def plain(xs):
+        c, ys = 1., []
+        for x in xs:
+            ys.append(x * c * (c + 1))
+            c = c + 2
+        return c, jnp.stack(ys)
+    for transform in (lambda f: f(X), lambda f: jax.jacrev(f)(X), lambda f: jax.jacfwd(f)(X), lambda f: jax.vmap(f)(XS)):
+        agree(jax.jit(lambda: transform(on_refs))(), jax.jit(lambda: transform(plain))())
+
+
+def test_values_out_of_a_backward_pass_through_a_scan():
+    @jax.custom_vjp
+    def log(x, ref):
+        return x
+    log.defvjp(lambda x, ref: (x, ref), lambda ref, g: (ref.__setitem__(..., ref[...] + g), (g, None))[1])
+
+    def plain(xs, es):
+        c = 1.
+        for x, e in zip(xs, es):
+            c = jnp.sin(c * x) + e
+        return c
+    of_x, of_e = jax.jit(jax.grad(plain, (0, 1)))(X, jnp.zeros(3))
+    f = lambda xs, r: lax.scan(lambda c, x: (log(jnp.sin(c * x), r), None), 1., xs)[0]
+    for transform in (jax.grad, lambda f: jax.jit(jax.grad(f)), lambda f: jax.grad(jax.jit(jax.checkpoint(f)))):
+        r = jax.new_ref(0.)
+        agree((transform(lambda xs: f(xs, r))(X), r[...]), (of_x, jnp.sum(of_e)))
+    r = jax.new_ref(jnp.zeros(2))
+    grads = jax.jit(lambda xs: jax.vmap(lambda xs, r: jax.grad(lambda xs: f(xs, r))(xs))(xs, r))(np.stack([X, X]))
+    agree((grads, r[...]), (np.stack([of_x, of_x]), np.full(2, jnp.sum(of_e))))
+
+
+def test_what_looks_like_an_addition_but_is_none():
+    def f(r):
+        v = r[0] + 1.
+        r[1] = 5.                                                      # another place is written in between
+        r[0] = v
+        r[1] = r[1] + r[1]
+        r[2] = r[2] + r[2] * 2
+        q = r[0] + 1.
+        r[0] = q
+        r[0] = q
+        z = r[1] + 2.
+        if isinstance(r, np.ndarray):
+            r[1] = 100.
+        else:
+            jax.jit(lambda a: a.__setitem__(1, 100.))(r)
+        r[1] = z
+        s = r[2] + 3.
+        r[2] = s
+        k = r[...] + np.ones(3, F32)
+        r[...] = k
+        return s, k
+    a = F32([1, 2, 3])
+    b, r, q = a.copy(), jax.new_ref(a), jax.new_ref(a)
+    want = f(b)
+    for have, ref in ((jax.jit(f)(r), r), (f(q), q)):
+        agree((*have, ref[...]), (*want, b))

@@ -201,6 +201,7 @@ RULES = {
     "device_get": (TypeError, lambda: jax.device_get({"a": R}), "device_get takes arrays"),
     "pure_callback": (TypeError, lambda: jax.jit(lambda r: jax.pure_callback(lambda r: 0., jax.ShapeDtypeStruct((), F32), r))(R), "read it with ref[...]"),
     "debug.print": (TypeError, lambda: jax.jit(lambda r: jax.debug.print("{}", r))(R), "read it with ref[...]"),
+    "linear_transpose": (TypeError, lambda: jax.linear_transpose(lambda r: r[...] * 2, R)(jnp.ones(5)), "linear_transpose takes arrays"),
     "out of jit": (ValueError, lambda: jax.jit(lambda: {"a": R})(), "return ref[...] or freeze(ref)"),
     "out of vmap": (ValueError, lambda: jax.vmap(lambda x: R)(jnp.ones(2)), "return ref[...] or freeze(ref)"),
     "out of grad": (ValueError, lambda: jax.grad(lambda x: R)(1.), "return ref[...] or freeze(ref)"),
@@ -572,6 +573,31 @@ def test_writes_stay_at_their_address():
     value = r[...]
     f(r, 9.)
     assert value[3] == 1 and r[3] == 9                                 # what was read does not change
+
+
+def test_a_branch_that_writes_beside_one_that_does_not_moves_nothing():
+    r = jax.new_ref(jnp.zeros(1 << 16))
+    branches = [lambda: None, lambda: r.__setitem__(5, 7.), lambda: (r.__setitem__(1, r[5] + 1), None)[1]]
+    f = jax.jit(lambda i: lax.fori_loop(0, 3, lambda k, _: lax.switch((i + k) % 3, branches), None))
+    g = jax.jit(lambda p: lax.cond(p, lambda: r.__setitem__(0, 3.), lambda: None))
+    place = _address(r)
+    for p in (False, True):
+        g(p)
+        assert r[0] == 3. * p
+    for i in range(3):
+        f(i)
+    assert _address(r) == place and (r[5], r[1], r[0]) == (7, 8, 3)
+    for lowered in (f.lower(0), g.lower(True)):                        # where XLA would copy all of it
+        assert "stablehlo.case" not in lowered.as_text() and "stablehlo.if" not in lowered.as_text()
+
+
+def test_loops_that_run_at_once_are_compiled_once(caplog):
+    r = jax.new_ref(jnp.zeros(7))
+    with jax.log_compiles():
+        for step in range(3):
+            lax.fori_loop(0, 4, lambda i, _: r.__setitem__(i, r[i] + 1.5), None)      # a function of its own every time
+    assert [record.message.split(":")[0] for record in caplog.records] == ["compiled scan"]
+    equal(r, [4.5] * 4 + [0] * 3)
 
 
 def test_values_given_and_taken_are_nobody_elses():

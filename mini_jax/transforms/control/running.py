@@ -39,7 +39,7 @@ def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Ja
             at = dict(zip(given, xs))
             return primitive.bind(*[at[place] for place in places], **params)
         jaxpr = once(program.memo, key, lambda: stage(fun, [typeof(args[i]) for i in given])[0])
-        return run_call(jaxpr, [args[i] for i in given], primitive.name)
+        return run_call(jaxpr, [args[i] for i in given], primitive.name, _load_shared)
     values = dispatch.opened(args)
     at = dispatch.placement(values, mesh_in(program))
     key = (primitive, *[value for value in params.values() if value is not program], at, config.trace_key())
@@ -54,6 +54,10 @@ def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Ja
 _executables: OrderedDict = OrderedDict()
 _lock = threading.Lock()
 _KEPT = 256
+
+
+def _load_shared(jaxpr: Jaxpr, consts: Sequence, at: dispatch.Placement, *, options: dict, **how):
+    return _shared(dispatch.lower_at(jaxpr, consts, at, **how), at)
 
 
 def _shared(lowered, at: dispatch.Placement):
