@@ -288,6 +288,17 @@ def test_vmap_at_every_axis_is_a_loop():
             close(found, (np.stack([r[0] for r in rows], 1), np.stack([r[1] for r in rows])), 1e-4)
 
 
+def test_vmap_cuts_the_batch_over_another_axis():
+    x = host(4, 8)
+    f = jax.vmap(over(P("x"), (P("x"), P()))(lambda x: (jnp.sin(x), lax.psum(x, "x"))), spmd_axis_name="y")
+    y, total = jax.jit(f)(x)
+    close((y, total), (np.sin(x), x.reshape(4, 4, 2).sum(1)))
+    assert y.sharding.spec == P("y", "x") and total.sharding.spec == P("y")
+    close(jax.grad(lambda x: (f(x)[1] ** 2).sum())(x), np.tile(2 * x.reshape(4, 4, 2).sum(1), (1, 4)))
+    with pytest.raises(ValueError, match="batch of 3 can't be cut into 2"):
+        f(x[:3])
+
+
 def test_vmap_with_a_name_meets_the_mesh():
     x = host(3, 8)
     f = over(P("x"), (P("x"), P()))(lambda v: (v - lax.pmean(v, "n"), lax.psum(v, ("n", "x"))))

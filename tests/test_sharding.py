@@ -274,6 +274,7 @@ def test_a_constraint_says_how_a_value_inside_is_spread():
     assert np.allclose(jax.jit(jax.hessian(lambda a: (g(a) ** 3).sum()))(a), np.diag(48 * a), atol=1e-4)
     assert jax.vmap(g)(host(3, 8)).sharding.spec == P(None, "y") and jax.vmap(g, 1, 1)(host(8, 3)).sharding.spec == P("y")
     assert np.allclose(jax.jvp(g, (a,), (a,))[1], 2 * a)
+    assert jax.vmap(g, spmd_axis_name="x")(host(4, 8)).sharding.spec == P("x", "y")
 
     @jax.jit
     def scanned(xs):

@@ -204,17 +204,25 @@ def _transpose(cts, *args, jaxpr, mesh, manual, in_specs, out_specs, **params):
             arg.add(next(outs))
 
 
-def _inserted(spec: P, d: int | None) -> P:
-    """The spec of a batch, its new dimension uncut."""
-    return spec if d is None or d >= len(spec) else P(*spec[:d], None, *spec[d:])
+def _inserted(spec: P, d: int | None, cut: tuple) -> P:
+    """The spec of a batch, its new dimension cut over these axes."""
+    if d is None or not cut and d >= len(spec):
+        return spec
+    entries = [*spec, *[None] * (d - len(spec))]
+    return P(*entries[:d], cut or None, *entries[d:])
 
 
 def _batch(axis, args, dims, *, jaxpr, in_specs, out_specs, **params):
-    with named_axes(_sizes(params["mesh"], params["manual"])):
-        batched = batch_jaxpr(jaxpr, axis, tuple(dims))
-    specs = tuple([_inserted(spec, d) for spec, d in zip(in_specs, dims)])
+    sizes = _sizes(params["mesh"], params["manual"])
+    cut = axis.cut if axis.name is None and all([name in sizes for name in axis.cut]) else ()
+    parts = math.prod([sizes[name] for name in cut])
+    if axis.size % parts:
+        raise ValueError(f"vmap: a batch of {axis.size} can't be cut into {parts} equal parts by spmd_axis_name {cut}")
+    with named_axes(sizes):
+        batched = batch_jaxpr(jaxpr, axis._replace(size=axis.size // parts, cut=()) if cut else axis, tuple(dims))
+    specs = tuple([_inserted(spec, d, cut) for spec, d in zip(in_specs, dims)])
     outs = shard_map_p.bind(*batched.consts, *args, jaxpr=batched.jaxpr, in_specs=(P(),) * len(batched.consts) + specs,
-                            out_specs=tuple([_inserted(spec, d) for spec, d in zip(out_specs, batched.out_dims)]), **params)
+                            out_specs=tuple([_inserted(spec, d, cut) for spec, d in zip(out_specs, batched.out_dims)]), **params)
     return outs, list(batched.out_dims)
 
 
@@ -250,16 +258,19 @@ def _lower(e, eqn, *operands):
 
 # --- the transformation -------------------------------------------------------------------------------------------------------------
 
-def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: Mesh | None = None, axis_names=frozenset(), check_vma: bool = True) -> Callable:
+def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: Mesh | None = None, axis_names=frozenset(), check_vma: bool = True,
+              check_rep: bool | None = None) -> Callable:
     """Run `f` on every device of a mesh, each with its part of the arguments (single program, multiple data).
 
     in_specs, out_specs: PartitionSpecs, in structures that are prefixes of the arguments' and of the result's: how whole arrays are cut into
         what a device gets, and how what it returns makes a whole one. An axis that a spec doesn't name has the same on all devices along it.
     mesh: default: the one that is set (set_mesh). axis_names: the axes that `f` sees and its collectives may name; default: all.
-    check_vma: check that a result with an out_spec that doesn't name an axis is the same along it.
+    check_vma: check that a result with an out_spec that doesn't name an axis is the same along it. check_rep: its older name.
     Inside, lax.psum and the other collectives work over the mesh's axes. All transformations go through.
     Raises ValueError for dimensions that can't be cut so and for results that differ where they must not.
     """
+    if check_rep is not None:
+        check_vma = check_rep
     if f is None:
         return lambda f: shard_map(f, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names, check_vma=check_vma)
     if not callable(f):

@@ -88,7 +88,7 @@ def constrained(leaves: Sequence, shardings: Sequence) -> list:
 def _batch(axis, args, dims, *, sharding):
     (x,), (d,) = args, dims
     entries = [*sharding.spec, *[None] * (typeof(x).ndim - 1 - len(sharding.spec))]
-    return sharding_constraint_p.bind(x, sharding=sharding.with_spec(PartitionSpec(*entries[:d], UNCONSTRAINED, *entries[d:]))), d
+    return sharding_constraint_p.bind(x, sharding=sharding.with_spec(PartitionSpec(*entries[:d], axis.cut or UNCONSTRAINED, *entries[d:]))), d
 
 
 sharding_constraint_p.type_rule = lambda x, *, sharding: x

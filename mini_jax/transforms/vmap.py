@@ -24,9 +24,10 @@ _flatten = xla.registry.flatten
 
 
 class Axis(NamedTuple):
-    """The axis being mapped: its size, and its name if it has one."""
+    """The axis being mapped: its size, its name if it has one, and the axes of a mesh over which the batch is cut."""
     size: int
     name: Any = None
+    cut: tuple = ()
 
 
 class BatchTracer(Tracer):
@@ -221,6 +222,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
         or nested structure of them that is a prefix of the arguments' structure. Keyword arguments are mapped over axis 0.
     out_axes: where the mapped axis is in the results, likewise; None for a result that is the same for all.
     axis_name: a name for the axis, for collectives (lax.psum …). axis_size: its size; needed only when nothing is mapped.
+    spmd_axis_name: an axis of a mesh, or a tuple, by which the batch is cut wherever with_sharding_constraint or shard_map say how a value is.
     Raises ValueError where sizes differ or an axis does not exist, naming the argument.
     """
     if not callable(fun):
@@ -229,6 +231,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
         in_axes = tuple(in_axes)
     check_axes(in_axes, "vmap in_axes")
     check_axes(out_axes, "vmap out_axes")
+    cut = () if spmd_axis_name is None else tuple(spmd_axis_name) if isinstance(spmd_axis_name, (tuple, list)) else (spmd_axis_name,)
 
     @boundary_of(fun)
     def vmap_fun(*args, **kwargs):
@@ -244,7 +247,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
             outs, out_tree = _flatten(fun(*args, **kwargs))
             check_no_refs(outs, out_tree, info)
             return outs
-        outs, out_dims = batch_flat(flat_fun, Axis(size, axis_name), leaves, dims, info)
+        outs, out_dims = batch_flat(flat_fun, Axis(size, axis_name, cut), leaves, dims, info)
         flat_out = [out_axes] * len(outs) if type(out_axes) is int else broadcast_prefix(out_axes, out_tree, is_none, "vmap out_axes")
         return out_tree.unflatten([_placed(out, size, have, want, i, out_tree, info)
                                    for i, (out, have, want) in enumerate(zip(outs, out_dims, flat_out))])
