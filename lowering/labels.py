@@ -139,7 +139,9 @@ def is_fixed(eqn: JaxprEqn) -> bool:
 
 def _calls_out(eqn: JaxprEqn) -> bool:
     facts, params = eqn.primitive.facts, eqn.params
-    if eqn.primitive.name in _NEW_EACH_TIME or facts.get("host_call") or facts.get("replicates") or "axes" in facts and axes_used(eqn.primitive, params):
+    if eqn.primitive.name in _NEW_EACH_TIME or facts.get("host_call") or facts.get("replicates"):
+        return True
+    if "axes" in facts and axes_used(eqn.primitive, params):
         return True
     return bool(params) and any([axes_used(eqn.primitive, params) or _calls_out_in(sub) for _, sub in subprograms(params)])
 

@@ -314,7 +314,8 @@ def _chosen(flat: _Flat, costs: Costs, notes: Notes) -> list[_Stretch]:
                 if len(sites) > 1 and gain >= costs.least:
                     heapq.heappush(heap, (-gain, i, sites, len(chosen)))
                 elif len(sites) > 1 and not chosen:
-                    notes.refused.append(f"{len(sites)} times {size} equations in {_name(flat, sites[0], size)[1]}: calls of them would cost more than they save")
+                    place = _name(flat, sites[0], size)[1]
+                    notes.refused.append(f"{len(sites)} times {size} equations in {place}: calls would cost more than they save")
             continue
         for s in sites:
             claimed[s:s + size] = b"\1" * size
@@ -374,7 +375,8 @@ def _name(flat: _Flat, start: int, size: int) -> tuple[str, str]:
     (code, _), = Counter([captured[0] for captured in sources]).most_common(1)
     lines = [source.decode(captured).line for captured in sources if captured[0] is code]
     name = f"{code.co_name}_part" if code.co_name.isidentifier() else "repeated"
-    return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{min(lines)}" + f"-{max(lines)}" * (len(set(lines)) > 1)
+    span = f"{min(lines)}-{max(lines)}" if len(set(lines)) > 1 else f"{lines[0]}"
+    return name, f"{code.co_qualname.replace('<locals>.', '')}, {os.path.basename(code.co_filename)}:{span}"
 
 
 # --- stretches as functions --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from mini_jax import lax
 from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var
 from mini_jax.core.types import array_type
-from mini_jax.lax import elementwise, shapes
+from mini_jax.lax import elementwise
 
 VECTOR = array_type((4,), np.dtype("float32"))
 X = np.linspace(-1, 1, 4, dtype=np.float32)
@@ -169,7 +169,8 @@ def label(labels, literal=1.0, **params):
 
 def test_labels_are_equal_for_equal_equations_only():
     labels = Labels()
-    different = [label(labels), label(labels, 0.0), label(labels, -0.0), label(labels, np.float32(np.nan)), label(labels, a=1), label(labels, a=True),
+    different = [label(labels), label(labels, 0.0), label(labels, -0.0), label(labels, np.float32(np.nan)),
+                 label(labels, a=1), label(labels, a=True),
                  label(labels, a=1.0), label(labels, a=0.0), label(labels, a=-0.0), label(labels, a=(1, 2)), label(labels, a=(1, True)),
                  label(labels, a=(1, 2.0)), label(labels, a=Twin("a")), label(labels, a=Twin("b")), label(labels, a=None), label(labels, a="1")]
     assert len(set(different)) == len(different)
