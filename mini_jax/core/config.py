@@ -154,7 +154,11 @@ class Option:
         """Call `function()` after every change, in the thread that made it; it reads `option.value` itself."""
         self.watchers.append(function)
 
-    def __call__(self, value: Any = unset) -> "Override":
+    def __call__(self, value: Any = unset, **named) -> "Override":
+        if named:                                       # JAX calls the value of disable_jit `disable`
+            if set(named) != {"disable"} or self.name != "disable_jit" or value is not unset:
+                raise TypeError(f"{self.name} takes one value, got {', '.join([f'{k}={v!r}' for k, v in named.items()])}")
+            value = named["disable"]
         if value is unset:
             if self.kind is not bool:
                 raise TypeError(f"{self.name}(value): say which value")

@@ -26,7 +26,7 @@ def _scalar(value, x):
 
 
 def identity(x):
-    """x."""
+    """x, unchanged, as an array."""
     return jnp.asarray(*arraylike("identity", x))
 
 
@@ -112,7 +112,7 @@ def gelu(x, approximate=True):
 
 @library
 def softplus(x):
-    """log(1 + eˣ)."""
+    """log(1 + eˣ), a smooth relu, elementwise and without overflow."""
     x = _float("softplus", x)
     positive = x > 0
     return jnp.where(positive, x, 0) + jnp.log1p(jnp.exp(jnp.where(positive, -x, x)))
@@ -140,7 +140,7 @@ def squareplus(x, b=4):
 
 @library
 def soft_sign(x):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|), from -1 to 1, elementwise."""
     x = _float("soft_sign", x)
     return x / (jnp.abs(x) + 1)
 
@@ -159,7 +159,7 @@ def log1mexp(x):
 
 @library
 def hard_tanh(x):
-    """x, cut off at -1 and 1."""
+    """max(-1, min(x, 1)): x, cut off at -1 and 1."""
     x, = promote_args_numeric("hard_tanh", x)
     above = jnp.where(x > 1, 1, x)
     return above if dtypes.is_unsigned(typeof(x).dtype) else jnp.where(x < -1, -1, above)
@@ -167,7 +167,7 @@ def hard_tanh(x):
 
 @library
 def hard_sigmoid(x):
-    """relu6(x + 3)/6."""
+    """relu6(x + 3)/6: a sigmoid of straight pieces."""
     return relu6(_float("hard_sigmoid", x) + 3) / 6
 
 

@@ -1,5 +1,6 @@
 """mini_jax.numpy: NumPy's functions on arrays and traced values, with JAX's semantics."""
 from mini_jax.numpy import operators as _operators         # noqa: F401  (sets the operators and methods of arrays)
+from mini_jax.numpy.array_api import *                      # noqa: F401,F403
 from mini_jax.numpy.bits import *                           # noqa: F401,F403
 from mini_jax.numpy.comparing import *                      # noqa: F401,F403
 from mini_jax.numpy.constants import *                      # noqa: F401,F403

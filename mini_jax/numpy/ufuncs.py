@@ -300,12 +300,15 @@ fmin = binary("fmin", promote_args, lambda x, y: select(lax.ne(y, y), x, select(
 
 
 @library
-def clip(arr, /, min=None, max=None):
+def clip(arr, /, min=None, max=None, *, a_min=None, a_max=None):
     """min(max(arr, min), max): arr limited to the interval [min, max].
 
     arr: an array. min, max: numbers or arrays that broadcast with it; None: no limit on that side. Where min > max the result
-    is max. Raises ValueError for complex operands.
+    is max. a_min, a_max: their older names. Raises ValueError for complex operands, and for a limit that is given by both its names.
     """
+    if a_min is not None and min is not None or a_max is not None and max is not None:
+        raise ValueError("clip: a_min and a_max are older names of min and max; pass each limit once")
+    min, max = a_min if min is None else min, a_max if max is None else max
     bounds = [bound for bound in (min, max) if bound is not None]
     arr, *bounds = promote_args("clip", arr, *bounds)
     if dtypes.is_complex(kind(arr)):
