@@ -436,6 +436,19 @@ def deserialize_executable(blob: bytes, devices: Sequence[Device], **options) ->
     return devices[0].client.deserialize_executable(blob, DeviceList(devices), compile_options(devices, **options))
 
 
+def register_custom_call(name: str, target, platform: str, api_version: int, **kwargs) -> None:
+    """Make a foreign function callable by programs of a platform."""
+    if platform == "cpu":
+        return _jax.register_custom_call_target(name, target, platform, api_version=api_version, **kwargs)
+    from jaxlib import xla_client                # which waits for the platform's plugin
+    xla_client.register_custom_call_target(name, target, platform, api_version, **kwargs)
+
+
+def include_dir() -> str:
+    """Where jaxlib's header files are."""
+    return os.path.join(os.path.dirname(jaxlib.__file__), "include")
+
+
 _lapack_done = False
 
 
