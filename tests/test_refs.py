@@ -938,3 +938,19 @@ def test_a_ref_moves_with_its_values():
     pmapped(refs[3])
     captured(1.)
     equal(refs[3], [15, 0])
+
+
+def test_a_function_called_by_a_program_may_not_use_the_refs_of_that_program():
+    r, other, seen = jax.new_ref(jnp.zeros(3)), jax.new_ref(jnp.ones(3)), []
+
+    def call(use):
+        def calls(x):
+            r[0] = x
+            r[1] = jax.pure_callback(lambda v: F32(use()), jax.ShapeDtypeStruct((), F32), r[0])
+        return jax.jit(calls)
+    call(lambda: (other.__setitem__(0, 5.), seen.append(repr(r)), other[1])[2])(2.)       # another is nobody's business
+    equal(r, [2, 1, 0])
+    equal(other, [5, 1, 1])
+    assert seen == ["Ref(in use, shape=(3,), dtype=float32)"]
+    assert "hand the function the value" in fails(Exception, call(lambda: r[1]), 3.)
+    assert "was lost" in fails(RuntimeError, lambda: r[...])

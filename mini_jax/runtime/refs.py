@@ -24,18 +24,24 @@ from mini_jax.core.types import ref_type
 from mini_jax.runtime import xla
 from mini_jax.runtime.array import ArrayImpl, device_put
 
+class _Calling(threading.local):
+    """Is this thread inside of a function that a running program has called?"""
+    inside = False
+
+
+calling = _Calling()
 _thread = xla.config_state("mini_jax_ref_thread", None, in_key=True)
 
 
 class Ref(RefLike):
     """A mutable array. `ref[...]` is its value; `ref[i]`, `ref[i] = v`, `ref[i] += v` read and write parts of it, with any index
     that NumPy knows; `freeze(ref)` ends it. Made by `new_ref`."""
-    __slots__ = ("array", "aval", "created", "status", "thread", "shared", "captured_by", "lock", "__weakref__")
+    __slots__ = ("array", "aval", "created", "status", "thread", "shared", "captured_by", "lock", "busy", "__weakref__")
 
     def __init__(self, array: ArrayImpl, created):
         """array: one that nobody else holds."""
         self.array, self.aval, self.created, self.status = array, ref_type(array.aval), created, LIVE
-        self.thread, self.shared, self.captured_by, self.lock = threading.get_ident(), False, [], threading.RLock()
+        self.thread, self.shared, self.captured_by, self.lock, self.busy = threading.get_ident(), False, [], threading.RLock(), False
         if _thread.value is None:
             _thread.set_local(self.thread)
 
@@ -46,6 +52,8 @@ class Ref(RefLike):
     sharding = property(lambda self: self.array._sharding)
 
     def __repr__(self):
+        if self.busy and calling.inside:
+            return f"Ref(in use, shape={self.shape}, dtype={self.dtype.name})"
         with self.lock:
             self.used_here()
             self.check_kept()
@@ -55,10 +63,10 @@ class Ref(RefLike):
         return "Ref" + text.removeprefix("Array").replace("\n      ", "\n    ")
 
     def has_row(self, index: int) -> bool:
-        """Is it an index of the first dimension, of a live ref that none but this thread, which made it, has used?"""
+        """Is it an index of the first dimension, of a live ref, not in use, that none but this thread, which made it, has used?"""
         shape = self.aval.inner.shape
         return bool(shape) and -shape[0] <= index < shape[0] < 2**31 and (
-            self.status is LIVE and not self.shared and self.thread == threading.get_ident())
+            self.status is LIVE and not self.shared and not self.busy and self.thread == threading.get_ident())
 
     def used_here(self) -> bool:
         """Note a use by this thread. Is it the one that made the ref, and the only one that uses it?"""
@@ -78,6 +86,8 @@ class Ref(RefLike):
             time.sleep(0.0001)
 
     def check_live(self) -> None:
+        if self.busy and calling.inside:
+            raise RuntimeError(f"{described(self)} is in use by the program that called this function: hand the function the value, ref[...], as an argument")
         self.used_here()
         if self.array.is_deleted():
             with self.lock:                          # by another thread's call, whose result is here when that ends; or for good

@@ -31,6 +31,7 @@ from mini_jax.runtime import dispatch
 from mini_jax.runtime.array import host_value, put_host
 from mini_jax.runtime.devices import current_device
 from mini_jax.runtime.executable import in_replica
+from mini_jax.runtime.refs import calling
 from mini_jax.runtime.sharding import on_device
 from mini_jax.transforms.vmap import move_batch
 
@@ -127,7 +128,8 @@ class HostFunction:
         self.takes_turn, self.gives_turn, self.place, self.failures, self.carries_on = takes_turn, gives_turn, place, [], False
 
     def __call__(self, *arrays):
-        saved = in_replica.value
+        saved = in_replica.value, calling.inside
+        calling.inside = True
         try:
             if self.carries_on:
                 in_replica.set_local(True)
@@ -139,8 +141,9 @@ class HostFunction:
                 raise failure if isinstance(failure, Exception) else RuntimeError(repr(error))
             results = [np.zeros(t.shape, t.dtype) for t in self.types]
         finally:
+            calling.inside = saved[1]
             if self.carries_on:
-                in_replica.set_local(saved)
+                in_replica.set_local(saved[0])
         return (np.uint8(0), *results) if self.gives_turn else tuple(results)
 
 

@@ -75,12 +75,16 @@ class InPlace(NamedTuple):
         with _all_locked(refs):
             for ref in refs:
                 ref.check_live()
+                ref.busy = bool(executable.host_functions)
             try:
                 outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(_arrays(inputs))))
             except BaseException:
                 for ref in refs:
                     ref.check_kept()
                 raise
+            finally:
+                for ref in refs:
+                    ref.busy = False
             for i, new in zip(self.written, outs):
                 inputs[i].take(new)
         nonfinite.give_away(leaves, self.marks, executable.in_shardings[len(self.captured):])
