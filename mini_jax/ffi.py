@@ -152,11 +152,15 @@ def _lower(e, eqn, *operands):
     single = len(types) == 1
     aliases = ", ".join([f"#stablehlo.output_operand_alias<output_tuple_indices = {[] if single else [out]}, operand_index = {operand}, "
                          "operand_tuple_indices = []>" for operand, out in params["aliases"]])
+    aliases = f", output_operand_aliases = [{aliases}]" if aliases else ""
     config = f'backend_config = "", mhlo.backend_config = {params["config"]}' if params["version"] == 4 else (
         f"api_version = {params['version']} : i32, backend_config = {_attribute(params['config'] or '')}")
     results = ", ".join([t.mlir for t in types])
+    if params["effectful"] and e.module.devices is not None and not e.axes.partitions:
+        raise NotImplementedError(f"ffi_call of {params['target']!r} with has_side_effect in a program over a mesh: XLA doesn't take such calls; make it in a "
+                                  "shard_map, on each device, or with arrays that are not spread over a mesh")
     return e.emit_many(f"stablehlo.custom_call @{_symbol(params['target'])}({', '.join(operands)}) {{has_side_effect = {str(params['effectful']).lower()}, {config}, "
-                       f"operand_layouts = [{orders[0]}], result_layouts = [{orders[1]}], output_operand_aliases = [{aliases}]}} : "
+                       f"operand_layouts = [{orders[0]}], result_layouts = [{orders[1]}]{aliases}}} : "
                        f"({', '.join([t.mlir for t in eqn.in_types])}) -> {results if single else f'({results})'}", len(types), pure=not params["effectful"])
 
 

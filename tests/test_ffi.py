@@ -114,6 +114,18 @@ def test_effects_are_kept_and_derivatives_are_refused(scale):
     assert np.array_equal(jax.jit(jax.grad(lambda x: f(x).sum()))(x), [-3, -3, -3])
 
 
+def test_it_is_called_over_meshes(scale):
+    from mini_jax.sharding import NamedSharding, PartitionSpec as P
+    mesh, x = jax.make_mesh((4, 2), ("x", "y")), np.arange(8, dtype=np.float32)
+    spread = jax.device_put(x, NamedSharding(mesh, P("x")))
+    assert np.array_equal(jax.jit(lambda x: scale(x)[0])(spread), -3 * x)
+    for effect in (False, True):
+        f = jax.shard_map(lambda x: scale(x, effect=effect)[0], mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        assert np.array_equal(f(x), -3 * x)
+    with pytest.raises(NotImplementedError, match="make it in a shard_map"):
+        jax.jit(lambda x: scale(x, effect=True)[0])(spread)
+
+
 def test_lapack_with_layouts_and_aliases():
     xla.register_lapack()
     a = np.array([[4, 2], [2, 5]], np.float32)
