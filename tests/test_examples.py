@@ -141,17 +141,18 @@ def test_the_language_model_has_the_gradient_of_differences_sees_no_later_letter
     with jax.enable_x64(True):
         params = language_model.init(jax.random.key(0), 7, width=8, heads=2, layers=3, context=6)
         tokens, key = rng.integers(0, 7, (3, 7)), jax.random.key(1)
-        gradient = agrees_with_differences(lambda params: language_model.loss(params, tokens, key), params, rng)      # through dropout and checkpoint
-        assert all(np.any(row) for leaf in jax.tree.leaves(gradient["layers"]) for row in leaf)                        # every layer learns
+        # through dropout and checkpoint
+        gradient = agrees_with_differences(lambda params: language_model.loss(params, tokens, key), params, rng)
+        assert all(np.any(row) for leaf in jax.tree.leaves(gradient["layers"]) for row in leaf)      # every layer learns
 
         predict, window = jax.jit(language_model.predict), tokens[0, :6]
         scores, changed = predict(params, window), predict(params, np.where(np.arange(6) == 4, (window + 1) % 7, window))
         np.testing.assert_array_equal(scores[:4], changed[:4])
         assert np.all(np.any(scores[4:] != changed[4:], axis=1))
 
-        assert np.abs(predict(params, window, key) - scores).max() > 1e-3                                             # dropout does something
+        assert np.abs(predict(params, window, key) - scores).max() > 1e-3                           # dropout does something
         written = language_model.generate(params, key, window, 30)
-        for letter, key in zip(written, jax.random.split(key, 30), strict=True):                                      # and is off here
+        for letter, key in zip(written, jax.random.split(key, 30), strict=True):                    # and is off here
             assert letter == jax.random.categorical(key, predict(params, window)[-1])
             window = np.append(window[1:], letter)
 
@@ -217,3 +218,10 @@ def test_the_autoencoder_has_the_gradient_of_differences_and_bounds_the_integral
 def test_programs_refuse_no_steps(program):
     result = run("-m", f"mini_jax.examples.{program}", "--steps", 0)
     assert result.returncode == 2 and "at least 1" in result.stderr
+
+
+def test_the_page_on_the_programs_shows_what_they_say():
+    page, *programs = [Path(file).read_text() for file in (ROOT / "docs/programs.md", language_model.__file__, vae.__file__)]
+    shown = [block for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL) if '"""' in block]
+    assert len(shown) >= 8 and not [block for block in shown if not any(block in program for program in programs)]
+    assert read_png((ROOT / "docs/vae_digits.png").read_bytes()).shape == (320, 600)

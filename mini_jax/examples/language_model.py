@@ -2,10 +2,10 @@
 
     python -m mini_jax.examples.language_model [--steps 500] [--seed 0] [--letters 400]
 
-The text is the one that `help()` shows for keywords and topics: it comes with every Python (`pydoc_data.topics`, half a million
-letters). The layers have equal shapes, so their parameters are stacked and a `scan` runs through them: the program holds one layer,
-however many there are. `checkpoint` keeps only what goes into each layer and computes the rest again on the way back. The model is that
-of Vaswani et al., Attention Is All You Need, 2017, with normalisation first; it is trained by Adam with weight decay (Loshchilov and
+The text is the one that `help()` shows for keywords and topics: it comes with every Python (`pydoc_data.topics`, 400,000 letters).
+The layers have equal shapes, so their parameters are stacked and a `scan` runs through them: the program holds one layer, however
+many there are. `checkpoint` keeps only what goes into each layer and computes the rest again on the way back. The model is that of
+Vaswani et al., Attention Is All You Need, 2017, with normalisation first; it is trained by Adam with weight decay (Loshchilov and
 Hutter, Decoupled Weight Decay Regularization, 2019).
 """
 import argparse
@@ -105,7 +105,7 @@ def loss(params, tokens, key=None):
 # What learns.
 
 def adam(params, gradient, state, rate, decay=0.0):
-    """The parameters after a step of Adam with weight decay, and its state: the number of steps, and means of gradients and of squares."""
+    """The parameters after a step of Adam with weight decay, and its state: steps so far, means of gradients and of their squares."""
     count, mean, square = state
     count = count + 1
     mean = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, mean, gradient)
@@ -164,14 +164,16 @@ def main():
     for i, key in enumerate(random.split(key_train, args.steps)):
         params, state, value = step(params, state, key, text_on_device)
         if i % 100 == 99 or i in (0, args.steps - 1):
-            print(f"  step {i + 1:4}  loss {value:.3f}  held-out loss {test_loss(params, test):.3f}  {time.perf_counter() - began:5.1f} s", flush=True)
+            print(f"  step {i + 1:4}  loss {value:.3f}  held-out loss {test_loss(params, test):.3f}"
+                  f"  {time.perf_counter() - began:5.1f} s", flush=True)
 
     start = held_out[:CONTEXT]
     written = generate(params, key_write, start, args.letters)
     spell = lambda tokens: "".join(alphabet[token] for token in tokens)
     print(f"{'It is given':-^80}\n{spell(start)}\n{'and goes on':-^80}\n{spell(np.asarray(written))}\n{'':-^80}")
     final, pairs = float(test_loss(params, test)), pairs_loss(text, held_out, len(alphabet))
-    print(f"{'Done' if final < pairs else 'FAILED'}: loss {final:.3f} on text that it has not seen; knowing pairs of letters only gives {pairs:.3f}.")
+    print(f"{'Done' if final < pairs else 'FAILED'}: loss {final:.3f} on text that it has not seen; "
+          f"knowing pairs of letters only gives {pairs:.3f}.")
     return 0 if final < pairs else 1
 
 
