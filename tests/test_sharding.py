@@ -1,5 +1,6 @@
 """Arrays spread over meshes, and programs that run over them: values are those of one device, whatever lies where."""
 import pickle
+from collections import namedtuple
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import mini_jax as jax
 import mini_jax.numpy as jnp
 from mini_jax import lax, random
+from mini_jax.runtime import meshes
 from mini_jax.sharding import (AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding, get_abstract_mesh, get_mesh,
                                reshard, set_mesh)
 
@@ -200,6 +202,8 @@ def test_in_shardings_and_out_shardings():
     with set_mesh(MESH):
         assert get_mesh() is MESH and get_abstract_mesh() == MESH.abstract_mesh
         assert jax.jit(lambda x: x * 2, in_shardings=P("x"), out_shardings=P(None, "y"))(a).sharding == columns
+        assert jax.device_put(a, P("x")).sharding == rows and jax.device_put((a, {"b": a}), (P("x"), P(None, "y")))[1]["b"].sharding == columns
+        assert jax.jit(lambda x: jax.device_put(x, P("x")) + 1)(a).sharding == rows
     with MESH:
         assert lax.with_sharding_constraint(a, P("x")).sharding == rows
     assert get_abstract_mesh().empty
@@ -326,6 +330,11 @@ def test_meshes_of_one_device_of_some_devices_and_in_other_orders():
     turned = Mesh(MESH.devices.T[::-1], ("u", "v"))
     f = jax.jit(lambda x: lax.with_sharding_constraint(jnp.cos(x), NamedSharding(turned, P("v", "u"))))        # two meshes in one program
     assert f(spread(a, "x", "y")).sharding.is_equivalent_to(NamedSharding(turned, P("v", "u")), 2) and np.allclose(f(spread(a, "x", "y")), np.cos(a), atol=1e-6)
+    line = Mesh(DEVICES, "i")
+    first, second = jax.jit(lambda x, y: (x + 1, y + 1))(spread(a, "i", mesh=line), spread(a, "x", "y"))
+    assert first.sharding == NamedSharding(line, P("i")) and second.sharding == NamedSharding(MESH, P("x", "y"))
+    parts = jax.jit(lambda x: lax.with_sharding_constraint(x, NamedSharding(MESH, P("x"))))(spread(a, "i", mesh=line))
+    assert parts.sharding.is_equivalent_to(NamedSharding(MESH, P("x")), 2)
     mixed = jax.jit(lambda x, y: x @ y.T)(spread(a, "x", "y"), spread(a, "v", mesh=turned))
     assert np.allclose(mixed, a @ a.T, atol=1e-5)
 
@@ -358,6 +367,8 @@ def test_callbacks_run_once_over_a_mesh():
 def test_device_put_in_a_program_is_a_constraint():
     columns = NamedSharding(MESH, P(None, "y"))
     f = jax.jit(lambda x: jax.device_put({"a": x * 2, "b": 1.0}, {"a": columns, "b": NamedSharding(MESH, P())}))
+    Pair = namedtuple("Pair", "a b")
+    assert jax.device_put(Pair(host(8, 4), host(2, 2)), Pair(columns, None)).a.sharding == columns
     assert f(host(8, 4))["a"].sharding == columns and np.allclose(f(host(8, 4))["a"], 2 * host(8, 4))
     assert np.allclose(jax.grad(lambda x: (jax.device_put(x, columns) ** 2).sum())(spread(host(8, 4), "x")), 2 * host(8, 4))
 
@@ -378,6 +389,20 @@ def test_older_names():
     with pytest.raises(ValueError, match="takes 2 slices of 4 devices each"):
         mesh_utils.create_hybrid_device_mesh((4,), (2,))
     assert pjit(lambda x: x + 1, out_shardings=NamedSharding(MESH, P("x")))(host(8)).sharding.spec == P("x")
+
+
+def test_what_xla_decided_is_said_over_a_finer_mesh_where_it_must():
+    line = Mesh(DEVICES, "i")
+    for entries in ((("x",), ("y",), ("y", "x"), (None, ("y", "x")), ("x", "y"))):
+        asked = NamedSharding(MESH, P(*entries))
+        found = meshes.sharding_of(line, meshes.hlo_tiles(MESH, P(*entries), 2), 2)
+        assert found.is_equivalent_to(asked, 2) and (np.asarray(jax.device_put(spread(host(8, 8), *entries), found)) == host(8, 8)).all()
+    six = jax.make_mesh((6,), ("i",), devices=DEVICES[:6])
+    thirds = meshes.sharding_of(six, meshes.hlo_tiles(jax.make_mesh((2, 3), ("x", "y"), devices=DEVICES[:6]), P("y"), 1), 1)
+    assert thirds.mesh.axis_sizes == (2, 3) and thirds.shard_shape((6,)) == (2,)
+    turned = Mesh(MESH.devices.T, ("u", "v"))
+    same = meshes.over(NamedSharding(turned, P("v", "u")), MESH, 2)
+    assert same == NamedSharding(MESH, P("x", "y")) and meshes.over(NamedSharding(Mesh(DEVICES[::-1], "i"), P("i")), line, 1) is None
 
 
 # --- arrays made of parts -------------------------------------------------------------------------------------------------------

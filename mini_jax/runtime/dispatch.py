@@ -217,10 +217,11 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     loaded = xla.compile(lowered.located_text, devices, num_partitions=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
     if logs.compiles.value:
         logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+    others = dict.fromkeys([s.mesh for s in at.shardings if s.mesh != at.mesh and tuple(s.mesh.devices.flat) == devices])
     found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
     for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):
         hlo = next(found, None)
-        decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim))
+        decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim, tuple(others)))
     return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
                       const_args=[device_put(c, spread_over(at.mesh, c)) for c in lowered.consts], committed=True,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, fragile=xla.communicates(loaded))

@@ -356,12 +356,12 @@ def spec_of(mesh: Mesh, hlo: Any, ndim: int) -> PartitionSpec | None:
     return spec if hlo_tiles(mesh, spec, ndim) == hlo else None
 
 
-def sharding_of(mesh: Mesh, hlo: Any, ndim: int) -> NamedSharding:
-    """XLA's sharding `hlo` of an array of ndim dimensions over a mesh; over one with the mesh's axes cut into smaller ones, where XLA has
-    cut dimensions by parts of an axis."""
+def sharding_of(mesh: Mesh, hlo: Any, ndim: int, others: Sequence[Mesh] = ()) -> NamedSharding:
+    """XLA's sharding `hlo` of an array of ndim dimensions over a mesh; or over one of `others`, of the same devices in the same order; or over
+    one with the mesh's axes cut into smaller ones, where XLA has cut dimensions by parts of an axis."""
     if hlo is None:
         return replicated_over(mesh)
-    for mesh in (mesh, _refined(mesh)):
+    for mesh in (mesh, *others, _refined(mesh)):
         spec = spec_of(mesh, hlo, ndim)
         if spec is not None:
             return NamedSharding(mesh, spec)

@@ -11,11 +11,11 @@ from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
 from mini_jax.runtime import array, xla
-from mini_jax.runtime.meshes import NamedSharding
+from mini_jax.runtime.meshes import NamedSharding, PartitionSpec
 from mini_jax.runtime.transfers import getting, putting
 from mini_jax.transforms.arguments import keyable, resolve_positions
 from mini_jax.transforms.jit import Options, record, take_apart
-from mini_jax.transforms.shards import constrained
+from mini_jax.transforms.shards import constrained, named
 from mini_jax.transforms.stages import ShapeDtypeStruct
 
 _flatten = xla.registry.flatten
@@ -52,15 +52,16 @@ def eval_shape(fun: Callable, *args, **kwargs):
 
 
 def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
-    """x, a pytree of arrays, on a device or sharding (or a tree of them that is a prefix of x).
+    """x, a pytree of arrays, on a device or sharding, or spread by a PartitionSpec over the mesh that is set (or a tree of them, a prefix of x).
 
     None: NumPy arrays and numbers go to the default device, arrays stay where they are. Inside traced functions it is the identity
     on traced values; with a NamedSharding, what lax.with_sharding_constraint is.
     """
     leaves, tree = _flatten(x)
     refuse_refs("device_put", leaves)
-    places = [device] * len(leaves) if device is None or not isinstance(device, (tuple, list, dict)) else \
-        broadcast_prefix(device, tree, lambda d: d is None, "device_put device")
+    places = [device] * len(leaves) if device is None or isinstance(device, (str, xla.Device, xla.Sharding, PartitionSpec)) else \
+        broadcast_prefix(device, tree, lambda d: d is None or isinstance(d, PartitionSpec), "device_put device")
+    places = [named(place) for place in places]
     with putting:
         return tree.unflatten([constrained([leaf], [place])[0] if isinstance(leaf, Tracer) and isinstance(place, NamedSharding)
                                else leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
