@@ -203,8 +203,8 @@ def test_gradients_are_accumulated_in_place_over_microbatches():
     place = None
     for x in xs:
         step(w, x)
-        assert place in (None, grad.array.unsafe_buffer_pointer())
-        place = grad.array.unsafe_buffer_pointer()
+        assert place in (None, grad.unsafe_buffer_pointer())
+        place = grad.unsafe_buffer_pointer()
     agree(grad[...], want, 1e-5)
 
 

@@ -554,7 +554,7 @@ def test_log_compiles_names_the_function(capfd, caplog):
 # --- in place ---------------------------------------------------------------------------------------------------------------------------
 
 def _address(ref) -> int:
-    return ref.array.unsafe_buffer_pointer()
+    return ref.unsafe_buffer_pointer()
 
 
 def test_writes_stay_at_their_address():

@@ -51,6 +51,11 @@ class Ref(RefLike):
     size = property(lambda self: self.aval.size)
     sharding = property(lambda self: self.array._sharding)
 
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the buffer, on its one device. Writes don't change it."""
+        self.check_live()
+        return self.array.unsafe_buffer_pointer()
+
     def __repr__(self):
         if self.busy and calling.inside:
             return f"Ref(in use, shape={self.shape}, dtype={self.dtype.name})"
