@@ -154,7 +154,8 @@ def test_with_refs_accumulates_what_plain_vjp_returns():
     told = vjp.with_refs(DontWant(), {"k": refs[0]}, GradValue())(jnp.float32(2))
     assert told[:2] == (DidntWant(), {"k": GradRef()})
     agree(told[2], want[2])
-    for wrong in (lambda: vjp.with_refs(*refs[:2]), lambda: vjp.with_refs(refs[0], {"k": refs[0]}, GradValue()), lambda: vjp.with_refs(refs[2], GradValue(), GradValue())):
+    for wrong in (lambda: vjp.with_refs(*refs[:2]), lambda: vjp.with_refs(refs[0], {"k": refs[0]}, GradValue()),
+                  lambda: vjp.with_refs(refs[2], GradValue(), GradValue())):
         with pytest.raises(ValueError):
             wrong()
     with pytest.raises(TypeError):

@@ -236,13 +236,15 @@ RULES = {
     "written to a ref": (TypeError, lambda: S.__setitem__(..., R), "no refs to refs"),
     "vmap, in_axes None": (ValueError, lambda: jax.vmap(lambda x, r: r.__setitem__(0, x), in_axes=(0, None))(jnp.ones(3), R), "axis to map over"),
     "vmap of jit of a captured one": (ValueError, lambda: jax.vmap(jax.jit(lambda x: R.__setitem__(0, x)))(jnp.ones(3)), "axis to map over"),
-    "vmap of scan of a captured one": (ValueError, lambda: jax.vmap(lambda x: lax.scan(lambda c, y: (R.__setitem__(0, y), (c, y))[1], 0, x)[1])(jnp.ones((2, 3))), "axis to map over"),
+    "vmap of scan of a captured one": (ValueError, lambda: jax.vmap(lambda x: lax.scan(lambda c, y: (R.__setitem__(0, y), (c, y))[1], 0, x)[1])(jnp.ones((2, 3))),
+                                       "axis to map over"),
     "pmap of a captured one": (ValueError, lambda: jax.pmap(lambda x: R.__setitem__(0, x))(jnp.ones(2)), "axis to map over"),
     "pmap in jit of a captured one": (ValueError, lambda: jax.jit(lambda x: jax.pmap(lambda x: R.__setitem__(0, x))(x))(jnp.ones(2)), "axis to map over"),
     "a differentiated value": (ValueError, lambda: jax.grad(lambda x: (R.__setitem__(0, x), x)[1])(1.), "stop_gradient"),
     "a differentiated value, in jit": (ValueError, lambda: jax.grad(jax.jit(lambda x: (R.__setitem__(0, x), x)[1]))(1.), "stop_gradient"),
     "a differentiated value, added": (ValueError, lambda: jax.grad(lambda x: (jax.ref.addupdate(R, 0, x), x)[1])(1.), "stop_gradient"),
-    "a differentiated value, in scan": (ValueError, lambda: jax.grad(lambda x: lax.scan(lambda c, y: (R.__setitem__(0, c), (c, y))[1], x, jnp.ones(2))[0])(1.), "stop_gradient"),
+    "a differentiated value, in scan": (ValueError, lambda: jax.grad(lambda x: lax.scan(lambda c, y: (R.__setitem__(0, c), (c, y))[1], x, jnp.ones(2))[0])(1.),
+                                       "stop_gradient"),
     "out of bounds": (IndexError, lambda: R[5], "axis 0 with size 5"),
     "out of bounds, negative": (IndexError, lambda: R.__setitem__(-6, 1.), "axis 0 with size 5"),
     "out of bounds, array": (IndexError, lambda: R.__setitem__(jnp.array([1, 9]), 1.), "index 9"),
@@ -268,7 +270,8 @@ def test_rules_without_a_place():
     assert "random.key_data" in fails(TypeError, jax.new_ref, jax.random.key(0))
     for wrong in ([1, 2], None, "a", object()):
         fails(TypeError, jax.new_ref, wrong)
-    for write in (lambda: R.__setitem__(..., jnp.ones(4)), lambda: R.__setitem__(slice(0, 2), jnp.ones((2, 2))), lambda: jax.jit(lambda r: r.__setitem__(0, jnp.ones(2)))(R)):
+    for write in (lambda: R.__setitem__(..., jnp.ones(4)), lambda: R.__setitem__(slice(0, 2), jnp.ones((2, 2))),
+                  lambda: jax.jit(lambda r: r.__setitem__(0, jnp.ones(2)))(R)):
         assert "can't be written" in fails(ValueError, write)
     r = jax.new_ref(1.)
     jax.freeze(r)
@@ -613,7 +616,8 @@ def test_values_given_and_taken_are_nobody_elses():
     donating(taken)
     s[1] = 8.
     equal(s, [9, 8, 2])
-    for deleted in (lambda: jax.new_ref(a), lambda: s.__setitem__(..., a), lambda: s.__setitem__(slice(None), a), lambda: jax.jit(lambda x: s.__setitem__(..., x))(a)):
+    for deleted in (lambda: jax.new_ref(a), lambda: s.__setitem__(..., a), lambda: s.__setitem__(slice(None), a),
+                    lambda: jax.jit(lambda x: s.__setitem__(..., x))(a)):
         assert "deleted" in fails((RuntimeError, ValueError), deleted)
     equal(s, [9, 8, 2])
     jax.jit(lambda r: r.__setitem__(0, 3.), donate_argnums=0)(s)         # a ref is not given away

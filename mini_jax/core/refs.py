@@ -41,7 +41,8 @@ class RefLike:
     def check_live(self) -> None:
         """Raise RuntimeError for a ref that has been frozen or lost."""
         if self.status is not LIVE:
-            raise RuntimeError(f"{described(self)} {'is frozen: freeze gave its last value as an array, which is now all there is' if self.status is FROZEN else self.status}")
+            why = "is frozen: freeze gave its last value as an array, which is now all there is" if self.status is FROZEN else self.status
+            raise RuntimeError(f"{described(self)} {why}")
 
 
 def described(ref) -> str:

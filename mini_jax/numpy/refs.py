@@ -14,8 +14,7 @@ from mini_jax import lax
 from mini_jax.core import dtypes
 from mini_jax.core.errors import ref_operand
 from mini_jax.core.program import JaxprEqn, Literal
-from mini_jax.core.refs import (FROZEN, WHOLE, Cell, RefLike, StagedRef, addupdate_p, described, freeze_p, get_p, is_ref, load, new_ref_p,
-                                replace, set_p, store)
+from mini_jax.core.refs import (FROZEN, WHOLE, RefLike, addupdate_p, described, freeze_p, get_p, is_ref, load, new_ref_p, set_p, store)
 from mini_jax.core.source import describe
 from mini_jax.core.staging import StagingTrace, StagingTracer, stage
 from mini_jax.core.state import state
@@ -23,7 +22,7 @@ from mini_jax.core.trace import Tracer, eval_trace, is_value, leaked, typeof
 from mini_jax.core.types import RefType
 from mini_jax.numpy.promotion import converted
 from mini_jax.numpy.reading import _read_int, read, read_eagerly
-from mini_jax.numpy.subscripts import ARRAY, FALSE, FULL, INT, TRUE, expanded, for_dispatch, has_operand, is_boolean, parse
+from mini_jax.numpy.subscripts import ARRAY, FALSE, FULL, INT, TRUE, expanded, for_dispatch, is_boolean, parse
 from mini_jax.numpy.updates import _broadcast_value, _lone_mask, write, write_masked
 from mini_jax.runtime import refs, xla
 from mini_jax.runtime.array import device_put

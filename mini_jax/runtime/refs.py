@@ -15,8 +15,6 @@ import time
 import weakref
 from typing import Any, Callable, Sequence
 
-import numpy as np
-
 from mini_jax.core import dtypes, source
 from mini_jax.core.refs import FROZEN, LIVE, RefLike, described
 from mini_jax.core.trace import register_type, typeof

@@ -6,7 +6,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, ProgramInfo, memoized
 from mini_jax.core.refs import described, discharged, is_ref
-from mini_jax.core.trace import Tracer, leaked, typeof
+from mini_jax.core.trace import Tracer, leaked
 from mini_jax.core.types import RefType
 from mini_jax.runtime import dispatch, nonfinite
 from mini_jax.runtime.dispatch import once
