@@ -440,3 +440,15 @@ def test_threads_run_programs_that_communicate_at_once():
     with ThreadPoolExecutor(4) as pool:
         outs = list(pool.map(lambda i: np.asarray((f, g)[i % 2](x)), range(80)))
     assert all((out == (np.arange(8) + 28 if i % 2 == 0 else np.arange(8) * 2)).all() for i, out in enumerate(outs))
+
+
+def test_an_error_in_a_function_that_a_program_calls_ends_the_call_not_the_devices():
+    x = spread(np.arange(8, dtype=np.float32), "x")
+    other = jax.jit(lambda x: x + x.sum())
+
+    def fails(v):
+        raise KeyError("oops")
+    for fun, words in ((fails, "KeyError: 'oops'"), (lambda v: np.asarray(other(x)), "can't run such programs itself")):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=words):
+            jax.jit(lambda v: jax.pure_callback(fun, jax.ShapeDtypeStruct((8,), np.float32), v) + v.sum())(x)
+    assert other(x).tolist() == [28. + i for i in range(8)]

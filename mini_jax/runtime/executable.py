@@ -21,7 +21,7 @@ in_replica = xla.config_state("mini_jax_in_replica", False, in_key=True)
 def refuse_inside_replica() -> None:
     """RuntimeError in such a thread: the devices that another program of several replicas would need are waiting, it would never end."""
     if in_replica.value:
-        raise RuntimeError("a function that a pmapped program calls (pure_callback, io_callback, debug.callback) can't run pmapped programs itself: the "
+        raise RuntimeError("a function that a program on several devices (of pmap, or over a mesh) calls can't run such programs itself: the "
                            "devices are waiting for it. Programs for one device it can run; vmap instead of pmap inside of it is one.")
 
 
