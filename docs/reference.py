@@ -3,18 +3,25 @@ example with its true result; and docs/differences_from_jax.md, from docs/api_us
 
     python docs/reference.py
 
-A test holds what is written against the code, so neither can go stale.
+Examples that can't be guessed stand in docs/examples.py. A test holds what is written against the code, so neither can go stale.
 """
 from __future__ import annotations
 
+import ast
+import contextlib
 import importlib
 import inspect
+import io
 import os
 import re
 import warnings
 from typing import Any, Iterator
 
+if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):      # examples with meshes need two devices
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+
 import coverage
+from examples import EXAMPLES
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", "mini_jax.numpy.linalg", "mini_jax.numpy.fft", "mini_jax.random", "mini_jax.nn",
@@ -63,17 +70,23 @@ ATTEMPTS = ["x", "x, y", "m", "m, m", "i", "i, i", "b", "b, x, y", "x, y, x", "k
             "'ab,bc->ac', m, m", "x, i", "x, 1", "x, (3,)", "x, (1, 3)", "m, 0, 1", "m, (0, 1)", "m, 0", "[x, y]", "[x, y], 0", "m, x[:2]", "0.0, 1.0, 3", "f", "f, tree", "tree", "f, x",
             "x, x, 'same'", "x, i, 3", "m, (4, 4), 'linear'", "(2, 2)", "(2, 2), 1.0", "x, 2", "1.0, 2.0, x", "x, i, i", "key, x, (3,)", "key, 2.0, 3.0, (3,)", "x, 'float32'",
             "key, -1.0, 1.0, (3,)", "f, (1.0,), (1.0,)", "x, x, x, x", "i, 2", "x, y, 'float32'", "x, 0.5", "x > 1", "x, x > 1", "f, 1.0"]
-SKIPPED = {"breakpoint", "start_server", "start_trace", "stop_trace", "stop_server", "trace", "save", "savez", "tofile", "clear_caches", "save_device_memory_profile",
-           "set_mesh", "live_arrays", "clear_event_listeners", "load", "set_printoptions", "fromfile", "device_memory_profile", "frompyfunc"}
+BY_HAND = {name: text for names, text in EXAMPLES.items() for name in names.split()}
 
 
 def example(module: str, name: str, fun) -> list[str]:
     """Lines of an example: the call and its result. None where no attempt at a call worked, or where it would do more than compute."""
-    if name in SKIPPED or inspect.isclass(fun) or name.endswith("_p"):
+    if name.endswith("_p"):
         return []
     import mini_jax as jax
     import mini_jax.numpy as jnp
-    space = {"jax": jax, "jnp": jnp, "fun": fun}
+    import numpy as np
+    from mini_jax import lax
+    space = {"jax": jax, "jnp": jnp, "lax": lax, "np": np, "fun": fun}
+    called = f"{shortest(module)}.{name}"
+    if called in BY_HAND:
+        return shown(BY_HAND[called].replace("{f}", called), space)
+    if inspect.isclass(fun):
+        return []
     space |= {letter: eval(text, space) for letter, text in VALUES.items()}
     required = _required(fun)
     for attempt in ATTEMPTS:
@@ -81,17 +94,38 @@ def example(module: str, name: str, fun) -> list[str]:
             given = eval(f"({attempt},)", space)
             if required is not None and not required[0] <= len(given) <= required[1]:
                 continue
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
                 warnings.simplefilter("ignore")
-                result = eval(f"fun({attempt})", space)
-                text = repr(result)
+                text = repr(eval(f"fun({attempt})", space))
         except Exception:                                # not what this function takes: try the next
             continue
-        if result is None or " at 0x" in text or "Tracer" in text or "function" in text or len(text) > 600 or "object" in text:
+        if text == "None" or " at 0x" in text or "Tracer" in text or "function" in text or len(text) > 600 or "object" in text:
             continue
         call = re.sub(r"\b(x|y|m|i|b|key|f|tree)\b(?![\w(=])", lambda found: VALUES[found.group(1)], attempt)
-        return [f">>> {shortest(module)}.{name}({call})", *text.splitlines()]
+        return [f">>> {called}({call})", *text.splitlines()]
     return []
+
+
+def shown(source: str, space: dict) -> list[str]:
+    """The statements as at the prompt, each expression with its value and whatever is printed; those that begin with # are not run."""
+    if source.startswith("# "):
+        return [f">>> {source[2:]}"]
+    lines, out = source.splitlines(), []
+    for node in ast.parse(source).body:
+        first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", ())]])
+        text = lines[first - 1:node.end_lineno]
+        out += [f"{'...' if i else '>>>'} {line}" for i, line in enumerate(text)]
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if isinstance(node, ast.Expr):
+                value = eval("\n".join(text).strip(), space)
+                if value is not None:
+                    print(repr(value))
+            else:
+                exec("\n".join(text), space)
+        out += printed.getvalue().splitlines()
+    return out
 
 
 def _required(fun) -> tuple[int, float] | None:
@@ -109,17 +143,34 @@ def _required(fun) -> tuple[int, float] | None:
 
 # --- pages ----------------------------------------------------------------------------------------------------------------------
 
-def page(module_name: str, with_examples: bool = True) -> str:
+def heading(module: str, name: str, found) -> str:
+    """How it is called."""
+    return f"{shortest(module)}.{name}{'' if inspect.isclass(found) else signature(found)}"
+
+
+def described(found) -> str:
+    """What it says of itself."""
+    return "\n".join((inspect.getdoc(found) or "").strip().splitlines())
+
+
+def page(module_name: str) -> str:
     """One module's page."""
     module = importlib.import_module(module_name)
     lines = [f"# {module_name}", "", (inspect.getdoc(module) or "").splitlines()[0] if module.__doc__ else "", ""]
     for name, found in public(module):
-        lines += [f"## {name}", "", "```", f"{shortest(module_name)}.{name}{'' if inspect.isclass(found) else signature(found)}", "```", ""]
-        lines += [*(inspect.getdoc(found) or "").strip().splitlines(), ""]
-        shown = example(module_name, name, found) if with_examples else []
-        if shown:
-            lines += ["```", *shown, "```", ""]
+        called = example(module_name, name, found)
+        lines += [f"## {name}", "", "```", heading(module_name, name, found), "```", "", *described(found).splitlines(), ""]
+        lines += ["```", *called, "```", ""] if called else []
     return "\n".join(lines).rstrip() + "\n"
+
+
+def contents() -> str:
+    """The list of pages."""
+    lines = ["# API reference", "", "Written by docs/reference.py from the docstrings. `jnp` is mini_jax.numpy, `lax` mini_jax.lax, `jax` mini_jax.", "",
+             "| module | |", "| --- | --- |"]
+    for name in MODULES:
+        lines.append(f"| [{name}]({name}.md) | {(inspect.getdoc(importlib.import_module(name)) or '').splitlines()[0]} |")
+    return "\n".join(lines) + "\n"
 
 
 INTRODUCTION = """# Differences from JAX
@@ -157,6 +208,8 @@ def main() -> None:
     for module in MODULES:
         with open(os.path.join(HERE, "reference", f"{module}.md"), "w") as file:
             file.write(page(module))
+    with open(os.path.join(HERE, "reference", "README.md"), "w") as file:
+        file.write(contents())
     with open(os.path.join(HERE, "differences_from_jax.md"), "w") as file:
         file.write(differences())
 

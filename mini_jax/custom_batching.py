@@ -19,6 +19,8 @@ from mini_jax.transforms.jvp import jvp_flat
 from mini_jax.transforms.linearize import linearize_flat
 from mini_jax.transforms.vmap import move_batch
 
+__all__ = ["custom_vmap", "sequential_vmap"]
+
 custom_vmap_call_p = Primitive("custom_vmap_call", multiple_results=True, memoize=False, facts={"family": "higher_order"})
 
 

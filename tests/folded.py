@@ -41,8 +41,10 @@ def with_arguments(text: str, values) -> str:
 
 def entries(x: np.ndarray) -> str:
     """The entries of an array, as MLIR writes them."""
+    if not x.size:
+        return ""
     if dtypes.is_bool(x.dtype):
         return str(x.tolist()).lower()
     if dtypes.itemsize_bits(x.dtype) < 8:
-        return str(x.astype(np.int64).tolist()) if x.size else ""
-    return f'"0x{x.tobytes().hex().upper()}"' if x.size else ""
+        return str(x.astype(np.int64).tolist())
+    return f'"0x{x.tobytes().hex().upper()}"'

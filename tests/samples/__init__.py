@@ -152,6 +152,6 @@ def collect() -> dict[str, list[Sample]]:
     """The samples of all files of this folder, by the primitive's name."""
     found: dict[str, list[Sample]] = {}
     for module in pkgutil.iter_modules(__path__):
-        for name, samples in importlib.import_module(f"{__name__}.{module.name}").SAMPLES.items():
+        for name, samples in getattr(importlib.import_module(f"{__name__}.{module.name}"), "SAMPLES", {}).items():
             found.setdefault(name, []).extend(samples)
     return found
