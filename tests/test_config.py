@@ -16,6 +16,8 @@ def restored():
     yield
     for name, option in options.items():
         option.state.set_global(before.get(name, option.default))
+        for watcher in option.watchers:                  # what C++ is told, say of transfers
+            watcher()
 
 
 def test_names_with_and_without_prefixes():
