@@ -20,7 +20,8 @@ from mini_jax.core.refs import FROZEN, LIVE, RefLike, described
 from mini_jax.core.trace import register_type, typeof
 from mini_jax.core.types import ref_type
 from mini_jax.runtime import xla
-from mini_jax.runtime.array import ArrayImpl, device_put
+from mini_jax.runtime.array import ArrayImpl, check_alive, device_put
+
 
 class _Calling(threading.local):
     """Is this thread inside of a function that a running program has called?"""
@@ -152,7 +153,7 @@ def make(value) -> Ref:
     if dtypes.is_extended(aval.dtype):
         raise TypeError(f"a ref holds numbers, not {aval}: hold random.key_data(keys), and wrap what you read with random.wrap_key_data")
     if isinstance(value, ArrayImpl):
-        value.is_deleted() and value._value            # raises, saying that it is
+        check_alive(value)
     return Ref(_copy(device_put(value) if not isinstance(value, ArrayImpl) else value, aval), source.capture(2))
 
 
