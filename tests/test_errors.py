@@ -110,6 +110,9 @@ def test_vmap_sizes_and_axes():
     assert "out_axes" in message(ValueError, jax.vmap(lambda x: x, out_axes=None), X)
     assert "out_axes 3" in message(ValueError, jax.vmap(lambda x: x, out_axes=3), X)
     message(TypeError, jax.vmap, lambda x: x, in_axes="0")
+    assert "write in_axes=({'w': 0},)" in message(TypeError, jax.vmap, lambda p: p["w"], in_axes={"w": 0})
+    assert "where the tuple of arguments has a dict" in message(ValueError, jax.vmap(lambda p: p["w"], in_axes=({"v": 0},)), {"w": X})
+    assert "out_axes has a tuple of length 2 where the result has a leaf" in message(ValueError, jax.vmap(lambda x: x, out_axes=(0, 0)), X)
     text = message(ValueError, jax.vmap(lambda p: p["w"], in_axes=({"v": 0},)), {"w": X})
     assert "'v'" in text or "'w'" in text
 

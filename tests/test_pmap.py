@@ -382,6 +382,7 @@ def test_without_jit_it_computes_the_same():
     (lambda: pmap(lambda a: a, in_axes=2)(X), ValueError, "axis 2 of argument a"),
     (lambda: pmap(lambda a: a, out_axes=2)(X), ValueError, "out_axes 2 is out of bounds for a result of <lambda> with 2 axes"),
     (lambda: pmap(lambda a: a, in_axes="a"), TypeError, "pmap in_axes must be ints"),
+    (lambda: pmap(lambda a: a, in_axes={"k": 0}), TypeError, "write in_axes="),
     (lambda: pmap(lambda a: a, in_axes=(0, 0))(X), ValueError, "2 entries, but <lambda> was called with 1"),
     (lambda: pmap(lambda a: a, in_axes=({"k": 0},))({"j": X}), ValueError, "pmap in_axes"),
     (lambda: pmap(3), TypeError, "takes a function, got 3"),

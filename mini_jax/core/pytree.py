@@ -282,11 +282,11 @@ def _bare_key(key) -> str:
 # Prefixes: in_axes=(0, {'w': None, 'b': 1}) says something of each leaf of the arguments.
 
 def broadcast_prefix(prefix_tree, treedef: PyTreeDef, is_leaf: Callable[[Any], bool] | None = None,
-                     name: str = "the prefix") -> list:
+                     name: str = "the prefix", full_name: str = "the tree") -> list:
     """For each leaf of `treedef`, the leaf of `prefix_tree` that stands at its place or above it.
 
     is_leaf says which values of `prefix_tree` are leaves, such as `lambda x: x is None`.
-    name: what the prefix is called in the error: "vmap in_axes".
+    name: what the prefix is called in the error: "vmap in_axes". full_name: what that of which it is one is called there.
     Raises ValueError, naming the place, when `prefix_tree` is not a prefix of `treedef`.
     """
     leaves, prefix_def = tree_flatten(prefix_tree, is_leaf)
@@ -305,7 +305,7 @@ def broadcast_prefix(prefix_tree, treedef: PyTreeDef, is_leaf: Callable[[Any], b
         return all(map(walk, prefix.children(), full.children()))
 
     if not walk(prefix_def, treedef):
-        raise ValueError(next(_prefix_errors(prefix_def, treedef, name, "the tree", ())))
+        raise ValueError(next(_prefix_errors(prefix_def, treedef, name, full_name, ())))
     return broadcast
 
 

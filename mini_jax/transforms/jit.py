@@ -278,13 +278,13 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
             return traced.out_tree.unflatten(outs), fast, False
         leaves = call.leaves
         if options.in_shardings is not None:
-            leaves = constrained(leaves, options.in_shardings.over(call.tree.children()[0], "jit in_shardings"))
+            leaves = constrained(leaves, options.in_shardings.over(call.tree.children()[0], "jit in_shardings", "the tuple of arguments"))
         if inline:
             outs = eval_jaxpr(traced.callee, (), *traced.consts, *leaves)
         else:
             outs = jit_p.bind(*traced.consts, *leaves, jaxpr=traced.callee, name=function_name(fun))
         if options.out_shardings is not None:
-            outs = constrained(outs, options.out_shardings.over(traced.out_tree, "jit out_shardings"))
+            outs = constrained(outs, options.out_shardings.over(traced.out_tree, "jit out_shardings", "the result"))
         return traced.out_tree.unflatten(outs), None, False
 
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
@@ -319,9 +319,9 @@ def placed(traced: Traced, options: Options, call: Call) -> tuple[dispatch.Place
     if options.in_shardings is None and options.out_shardings is None:
         return dispatch.placement(call.leaves, mesh_in(traced.jaxpr), captured=traced.consts), None
     free = call.tree.children()[0]
-    wanted = options.in_shardings and options.in_shardings.over(free, "jit in_shardings")
+    wanted = options.in_shardings and options.in_shardings.over(free, "jit in_shardings", "the tuple of arguments")
     wanted = wanted and [*wanted, *[None] * (len(call.leaves) - len(wanted))]
-    results = options.out_shardings and options.out_shardings.over(traced.out_tree, "jit out_shardings")
+    results = options.out_shardings and options.out_shardings.over(traced.out_tree, "jit out_shardings", "the result")
     asked = [s for s in (*(wanted or ()), *(results or ())) if s is not None]
     mesh = next((s.mesh for s in asked if isinstance(s, NamedSharding)), None) or mesh_in(traced.jaxpr)
     if mesh is None:

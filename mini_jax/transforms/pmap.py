@@ -360,7 +360,7 @@ def record(fun: Callable, options: Options, call: Call) -> Mapped:
         name = jit.programs.of(fun).setdefault((UnnamedAxis, options, tuple(state.axes.items())), UnnamedAxis(info.name))
     with named_axes({name: size}):
         traced = jit.record_as(fun, call, tuple([part_type(t, d, name) for t, d in zip(types, in_dims)]), info)
-    out_axes = broadcast_prefix(_unflatten(options.out_axes), traced.out_tree, is_none, "pmap out_axes")
+    out_axes = broadcast_prefix(_unflatten(options.out_axes), traced.out_tree, is_none, "pmap out_axes", "the result")
     out_dims = tuple([result_axis(t.ndim, name in t.varying, axis, i, traced.out_tree, info)
                       for i, (t, axis) in enumerate(zip(traced.jaxpr.out_types, out_axes))])
     return Mapped(traced, {"axis_name": name, "axis_size": size, "in_dims": in_dims, "out_dims": out_dims, "name": info.name,
@@ -441,7 +441,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         raise TypeError(f"pmap takes a function, got {fun!r:.200} of type {type(fun).__name__}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    check_axes(in_axes, "pmap in_axes")
+    check_axes(in_axes, "pmap in_axes", of_arguments=True)
     check_axes(out_axes, "pmap out_axes")
     try:
         hash(axis_name)

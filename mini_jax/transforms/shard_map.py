@@ -295,12 +295,12 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
         leaves, tree = _flatten((args, {}))
         fun_ref = weakref.ref(f)                         # programs are kept by their function, so they must not keep it
         info = ProgramInfo("shard_map", f, lambda: argument_paths(fun_ref(), tree))
-        specs = tuple(broadcast_prefix(_as_prefix(in_specs, args), tree.children()[0], _is_spec, "shard_map in_specs"))
+        specs = tuple(broadcast_prefix(_as_prefix(in_specs, args), tree.children()[0], _is_spec, "shard_map in_specs", "the tuple of arguments"))
         _check_specs(specs, mesh, manual, "in_specs", info)
         types = argument_types(leaves, info)
         parts = [_checked_part(t, mesh, spec, info, i) for i, (t, spec) in enumerate(zip(types, specs))]
         jaxpr, consts, out_tree = _recorded_body(f, tree, tuple(parts), mesh, manual, info)
-        results = tuple(broadcast_prefix(out_specs, out_tree, _is_spec, "shard_map out_specs"))
+        results = tuple(broadcast_prefix(out_specs, out_tree, _is_spec, "shard_map out_specs", "the result"))
         _check_specs(results, mesh, manual, "out_specs", info)
         for i, (t, spec) in enumerate(zip(jaxpr.out_types, results, strict=True)):
             _check_result(t, spec, frozenset(manual), i, out_tree, info, check_vma)

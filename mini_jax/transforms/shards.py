@@ -40,9 +40,9 @@ class Prefix:
             if not (leaf is None or isinstance(leaf, (Sharding, PartitionSpec))):
                 raise TypeError(f"a sharding is a NamedSharding, a PartitionSpec or None, got {leaf!r:.100} of type {type(leaf).__name__}")
 
-    def over(self, tree: PyTreeDef, what: str) -> list:
+    def over(self, tree: PyTreeDef, what: str, tree_name: str) -> list:
         """The sharding, or None, for each leaf of a structure."""
-        return [named(leaf) for leaf in broadcast_prefix(self.tree.unflatten(self.leaves), tree, _is_leaf, what)]
+        return [named(leaf) for leaf in broadcast_prefix(self.tree.unflatten(self.leaves), tree, _is_leaf, what, tree_name)]
 
     def __eq__(self, other):
         return isinstance(other, Prefix) and self.tree == other.tree and self.leaves == other.leaves
@@ -72,7 +72,7 @@ def with_sharding_constraint(x, shardings):
     as it is. Outside of jit the arrays are moved. Raises ValueError where a dimension can't be cut so.
     """
     leaves, tree = flatten(x)
-    return tree.unflatten(constrained(leaves, Prefix(shardings).over(tree, "with_sharding_constraint")))
+    return tree.unflatten(constrained(leaves, Prefix(shardings).over(tree, "with_sharding_constraint", "the value")))
 
 
 def constrained(leaves: Sequence, shardings: Sequence) -> list:

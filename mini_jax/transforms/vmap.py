@@ -229,7 +229,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
         raise TypeError(f"vmap takes a function, got {fun!r:.200} of type {type(fun).__name__}")
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    check_axes(in_axes, "vmap in_axes")
+    check_axes(in_axes, "vmap in_axes", of_arguments=True)
     check_axes(out_axes, "vmap out_axes")
     cut = () if spmd_axis_name is None else tuple(spmd_axis_name) if isinstance(spmd_axis_name, (tuple, list)) else (spmd_axis_name,)
 
@@ -248,7 +248,7 @@ def vmap(fun: Callable, in_axes: Any = 0, out_axes: Any = 0, axis_name=None, axi
             check_no_refs(outs, out_tree, info)
             return outs
         outs, out_dims = batch_flat(flat_fun, Axis(size, axis_name, cut), leaves, dims, info)
-        flat_out = [out_axes] * len(outs) if type(out_axes) is int else broadcast_prefix(out_axes, out_tree, is_none, "vmap out_axes")
+        flat_out = [out_axes] * len(outs) if type(out_axes) is int else broadcast_prefix(out_axes, out_tree, is_none, "vmap out_axes", "the result")
         return out_tree.unflatten([_placed(out, size, have, want, i, out_tree, info)
                                    for i, (out, have, want) in enumerate(zip(outs, out_dims, flat_out))])
     return vmap_fun
@@ -258,11 +258,16 @@ def is_none(x) -> bool:
     return x is None
 
 
-def check_axes(axes, name: str) -> None:
-    """TypeError unless `axes` is an int, None or a structure of them. name: what they are, "vmap in_axes"."""
+def check_axes(axes, name: str, of_arguments: bool = False) -> None:
+    """TypeError unless `axes` is an int, None or a structure of them. name: what they are, "vmap in_axes".
+    of_arguments: the structure must be a tuple, with an entry for each argument.
+    """
     for leaf in tree_leaves(axes):
         if not isinstance(leaf, (int, np.integer)) or isinstance(leaf, bool):
             raise TypeError(f"{name} must be ints, None or nested structures of them, got {leaf!r} in {axes!r}")
+    if of_arguments and not (axes is None or isinstance(axes, (int, np.integer, tuple))):
+        raise TypeError(f"{name} must be an int, None or a tuple with an entry for each positional argument, got {axes!r}; "
+                        f"of one argument, write in_axes=({axes!r},)")
 
 
 def flat_in_axes(in_axes, args: tuple, kwargs: dict, leaves: Sequence, info: ProgramInfo) -> list[int | None]:
@@ -270,7 +275,7 @@ def flat_in_axes(in_axes, args: tuple, kwargs: dict, leaves: Sequence, info: Pro
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError(f"{info.transformation} in_axes has {len(in_axes)} entries, but {info.name} was called with {len(args)} positional arguments")
     if kwargs or in_axes != 0:
-        flat_axes = broadcast_prefix(in_axes, _flatten(args)[1], is_none, f"{info.transformation} in_axes")
+        flat_axes = broadcast_prefix(in_axes, _flatten(args)[1], is_none, f"{info.transformation} in_axes", "the tuple of arguments")
         flat_axes = [*flat_axes, *[0] * (len(leaves) - len(flat_axes))]
     else:
         flat_axes = [0] * len(leaves)
