@@ -252,3 +252,17 @@ def test_dlpack_is_a_module():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert jax.dlpack.from_dlpack(np.arange(3)).tolist() == [0, 1, 2]
+
+
+# --- core -------------------------------------------------------------------------------------------------------------------
+
+def test_core_has_what_users_ask_of_it():
+    seen = []
+    for transform in (jax.jit, jax.grad, jax.make_jaxpr):
+        transform(lambda x: (seen.append(isinstance(x, jax.core.Tracer)), x)[1])(1.0)
+    assert seen == [True] * 3 and not isinstance(jnp.ones(2), jax.core.Tracer)
+    assert isinstance(jax.typeof(1.0), jax.core.ShapedArray) and issubclass(jax.core.ShapedArray, jax.core.AbstractValue)
+    program = jax.make_jaxpr(lambda x: x * jnp.arange(3.0))(1.0)
+    assert jax.core.eval_jaxpr(program.jaxpr, program.consts, 2.0)[0].tolist() == [0, 2, 4]
+    with pytest.raises(AttributeError, match="mini_jax.core.*'nothing'"):
+        jax.core.nothing
