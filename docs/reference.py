@@ -1,9 +1,9 @@
 """Writes the API reference, docs/reference/*.md, from the docstrings: for each public function its signature, what it says of itself, and an
 example with its true result; and docs/differences_from_jax.md, from docs/api_usage.tsv and the names that are there.
 
-    python docs/reference.py
+    python docs/reference.py [MODULE ...]
 
-Examples that can't be guessed stand in docs/examples.py. A test holds what is written against the code, so neither can go stale.
+MODULE: write the pages of these alone, beside the page of differences. Examples that can't be guessed stand in docs/examples.py. A test holds what is written against the code, so neither can go stale.
 """
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import inspect
 import io
 import os
 import re
+import sys
 import warnings
 from typing import Any, Iterator
 
@@ -203,9 +204,9 @@ def differences() -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(*modules: str) -> None:
     os.makedirs(os.path.join(HERE, "reference"), exist_ok=True)
-    for module in MODULES:
+    for module in modules or MODULES:
         with open(os.path.join(HERE, "reference", f"{module}.md"), "w") as file:
             file.write(page(module))
     with open(os.path.join(HERE, "reference", "README.md"), "w") as file:
@@ -215,4 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

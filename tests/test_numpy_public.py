@@ -8,7 +8,8 @@ import pytest
 import mini_jax as jax
 import mini_jax.numpy as jnp
 
-MODULES = [importlib.import_module(f"mini_jax.numpy.{info.name}") for info in pkgutil.iter_modules(jnp.__path__)]
+MODULES = [importlib.import_module(f"mini_jax.numpy.{info.name}") for info in pkgutil.iter_modules(jnp.__path__)
+           if info.name != "refs"]                  # mini_jax.ref
 LIBRARIES = (jnp.linalg, jnp.fft)                    # with names of their own
 PUBLIC = [(module, name) for module in MODULES if module not in LIBRARIES for name in getattr(module, "__all__", ())]
 FUNCTIONS = sorted({name for module, name in PUBLIC if inspect.isroutine(getattr(module, name)) or hasattr(getattr(module, name), "_cache_miss")})

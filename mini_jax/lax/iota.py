@@ -19,9 +19,10 @@ def iota(dtype, size):
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype, shape, dimension):
+def broadcasted_iota(dtype, shape, dimension, *, out_sharding=None):
     """The array of `shape` whose entries are their own index along `dimension`. (StableHLO: iota)
 
+    out_sharding: of no effect, as in broadcast_in_dim.
     Raises ValueError unless 0 <= dimension < len(shape), TypeError for a dtype without numbers.
     """
     return iota_p.bind(dtype=dtypes.canonicalize(dtype), shape=canonical_shape(shape), dimension=int(dimension))

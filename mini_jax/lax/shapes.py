@@ -59,9 +59,10 @@ broadcast_in_dim_p = Primitive("broadcast_in_dim", facts={"family": "shapes"})
 reduce_sum_p = Primitive("reduce_sum", facts={"family": "reductions"})
 
 
-def broadcast_in_dim(operand, shape, broadcast_dimensions):
+def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None):
     """The array of `shape` whose dimension broadcast_dimensions[i] is the operand's dimension i, repeated where that has size 1.
 
+    out_sharding: of no effect: how results lie on devices is the compiler's choice (lax.with_sharding_constraint decides it).
     Raises TypeError where a size is neither 1 nor the result's. (StableHLO: broadcast_in_dim)
     """
     shape = canonical_shape(shape)
@@ -152,9 +153,10 @@ transpose_p = Primitive("transpose", facts={"family": "shapes"})
 squeeze_p = Primitive("squeeze", facts={"family": "shapes"})
 
 
-def reshape(operand, new_sizes, dimensions: Sequence[int] | None = None):
+def reshape(operand, new_sizes, dimensions: Sequence[int] | None = None, *, out_sharding=None):
     """The same elements, in row-major order, in the shape `new_sizes`; `dimensions` permutes the operand first.
 
+    out_sharding: of no effect, as in broadcast_in_dim.
     Raises TypeError where the number of elements differs.
     """
     if dimensions is not None:

@@ -44,12 +44,12 @@ def sort_key_val(keys, values, dimension: int = -1, is_stable: bool = True):
     return sort((keys, values), dimension, is_stable)
 
 
-def top_k(operand, k: int, *, axis: int = -1):
+def top_k(operand, k: int, *, axis: int = -1, is_stable: bool = True):
     """[values, indices] of the k greatest entries along `axis`, the greatest first and of equal ones the first.
 
     operand: real numbers or booleans, in the total order in which -NaN < -inf and inf < NaN. values: of the operand's dtype, with
     size k along axis. indices: int32. Raises ValueError for a k below 0 or above the size of the axis, and for an axis out of
-    bounds, and for complex operands.
+    bounds, and for complex operands. is_stable: whether the order of equal entries matters; it is kept in either case.
     """
     k = operator.index(k)
     return top_k_p.bind(operand, k=k, axis=canonical_axis(axis, typeof(operand).ndim))

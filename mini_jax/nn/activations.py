@@ -78,13 +78,13 @@ def selu(x):
 
 @library
 def sigmoid(x):
-    """1 / (1 + e⁻ˣ)."""
+    """1 / (1 + e⁻ˣ), from 0 to 1, elementwise."""
     return lax.logistic(_float("sigmoid", x))
 
 
 @library
 def tanh(x):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent, (eˣ - e⁻ˣ) / (eˣ + e⁻ˣ), elementwise."""
     return jnp.tanh(x)
 
 
@@ -120,7 +120,7 @@ def softplus(x):
 
 @library
 def log_sigmoid(x):
-    """log sigmoid(x) = -softplus(-x)."""
+    """log sigmoid(x) = -softplus(-x), elementwise, without overflow."""
     return -softplus(-_float("log_sigmoid", x))
 
 

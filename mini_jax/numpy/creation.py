@@ -449,7 +449,7 @@ def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
 
 
 def identity(n: int, dtype=None):
-    """The n × n identity matrix."""
+    """The n × n identity matrix: 1 on the diagonal and 0 elsewhere, of the default float dtype unless `dtype` is given."""
     return eye(n, dtype=dtype)
 
 

@@ -199,5 +199,5 @@ def fftshift(x, axes: None | int | Sequence[int] = None):
 
 
 def ifftshift(x, axes: None | int | Sequence[int] = None):
-    """The inverse of fftshift."""
+    """The inverse of fftshift: rolls each of `axes` (None: all) by -(n // 2), so that the zero frequency comes first."""
     return _shift("ifftshift", x, axes, -1)

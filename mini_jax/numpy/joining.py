@@ -192,18 +192,18 @@ def array_split(ary, indices_or_sections, axis: int = 0) -> list:
 
 
 def hsplit(ary, indices_or_sections) -> list:
-    """`split` along the second axis (of a vector along its only one)."""
+    """`split` along the second axis (of a vector along its only one): an int for equal parts, or where to cut."""
     ary = array_argument("hsplit", ary)
     return split(ary, indices_or_sections, 0 if ary.ndim == 1 else 1)
 
 
 def vsplit(ary, indices_or_sections) -> list:
-    """`split` along the first axis."""
+    """`split` along the first axis: an int for equal parts, or where to cut."""
     return split(ary, indices_or_sections, 0)
 
 
 def dsplit(ary, indices_or_sections) -> list:
-    """`split` along the third axis."""
+    """`split` along the third axis: an int for equal parts, or where to cut."""
     return split(ary, indices_or_sections, 2)
 
 

@@ -110,7 +110,7 @@ def matrix_transpose(x, /):
 
 
 def swapaxes(a, axis1: int, axis2: int):
-    """The array with two axes exchanged."""
+    """The array with axis1 and axis2 exchanged: out[…, i, …, j, …] = a[…, j, …, i, …]."""
     a = array_argument("swapaxes", a)
     axis1, axis2 = canonical_axis(axis1, a.ndim), canonical_axis(axis2, a.ndim)
     order = list(range(a.ndim))

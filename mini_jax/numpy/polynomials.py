@@ -44,7 +44,7 @@ def _front_padded(p, n):
 
 @library
 def polyadd(a1, a2):
-    """The sum of two polynomials."""
+    """The sum of two polynomials, given as coefficients from the highest power on; its length is the longer one's."""
     a1, a2 = _coefficients("polyadd", a1, a2)
     n = max(a1.shape[0], a2.shape[0])
     return lax.add(_front_padded(a1, n), _front_padded(a2, n))
@@ -52,7 +52,7 @@ def polyadd(a1, a2):
 
 @library
 def polysub(a1, a2):
-    """The difference of two polynomials."""
+    """The difference a1 - a2 of two polynomials, given as coefficients from the highest power on; its length is the longer one's."""
     a1, a2 = _coefficients("polysub", a1, a2)
     n = max(a1.shape[0], a2.shape[0])
     return lax.sub(_front_padded(a1, n), _front_padded(a2, n))

@@ -607,13 +607,13 @@ def nanargmin(a, axis: int | None = None, out=None, keepdims: bool | None = None
 
 
 def nancumsum(a, axis: int | None = None, dtype=None, out=None):
-    """`cumsum` with NaN counting as 0."""
+    """outᵢ = Σ a_k over k ≤ i along `axis` (None: of all elements in order), NaN counting as 0."""
     unsupported_out("nancumsum", out)
     return _nan_cumulative(a, _axis(axis), _dtype("nancumsum", dtype), "sum")
 
 
 def nancumprod(a, axis: int | None = None, dtype=None, out=None):
-    """`cumprod` with NaN counting as 1."""
+    """outᵢ = Π a_k over k ≤ i along `axis` (None: of all elements in order), NaN counting as 1."""
     unsupported_out("nancumprod", out)
     return _nan_cumulative(a, _axis(axis), _dtype("nancumprod", dtype), "prod")
 

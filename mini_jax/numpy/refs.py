@@ -473,12 +473,12 @@ def free_ref(ref) -> None:
 
 
 def get(ref, idx=...):
-    """ref[idx]."""
+    """ref[idx]: the value that the ref holds there now, as an array."""
     return _checked(ref, "get")[... if idx is None else idx]
 
 
 def set(ref, idx, value) -> None:
-    """ref[idx] = value."""
+    """ref[idx] = value: changes what the ref holds there, in place."""
     _checked(ref, "set")[... if idx is None else idx] = value
 
 

@@ -93,7 +93,7 @@ def standard_exponential(data, generator, shape, dtype):
 
 
 def laplace(key, shape=(), dtype=None, *, out_sharding=None):
-    """Density e⁻|ˣ|/2."""
+    """Laplace variables: density e^-|x| / 2."""
     return draw(_laplace, "laplace", key, shape, float_dtype("laplace", dtype), out_sharding=out_sharding)
 
 

@@ -30,7 +30,7 @@ def i0(x):
 
 @elementwise
 def i0e(x):
-    """e^-|x| I₀(x)."""
+    """e^-|x| I₀(x), elementwise, without overflow for large x."""
     return lax.bessel_i0e(x)
 
 
@@ -42,7 +42,7 @@ def i1(x):
 
 @elementwise
 def i1e(x):
-    """e^-|x| I₁(x)."""
+    """e^-|x| I₁(x), elementwise, without overflow for large x."""
     return lax.bessel_i1e(x)
 
 

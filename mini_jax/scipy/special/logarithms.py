@@ -28,7 +28,7 @@ def log_softmax(x, /, *, axis=None):
 
 @elementwise(complex_too=True)
 def expit(x):
-    """1 / (1 + e⁻ˣ)."""
+    """1 / (1 + e⁻ˣ), elementwise: the inverse of logit."""
     return lax.logistic(x)
 
 
