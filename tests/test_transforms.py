@@ -76,6 +76,20 @@ def test_complex_derivatives():
         close(jax.grad(jnp.sin, holomorphic=True)(z), np.cos(z))
         out, f_vjp = jax.vjp(lambda z: jnp.real(z * z), z)
         close(f_vjp(np.float64(1.0))[0], 2 * z)                     # the linear transpose, without conjugation
+        close(jax.grad(lambda z: jnp.abs(z) ** 2)(z), 2 * np.conj(z))
+
+
+def test_real_functions_of_complex_arguments_have_gradients():
+    z, x = np.array([1 + 2j, 3 - 1j], np.complex64), np.float32(2)
+    gradients = jax.grad(lambda z, x: jnp.sum(z.real * z.imag) * x, argnums=(0, 1))(z, x)
+    close(gradients[0], 2 * (z.imag - 1j * z.real))
+    close(gradients[1], -1.0)
+    close(jax.jacrev(lambda z: jnp.abs(z) ** 2)(z), np.diag(2 * np.conj(z)))
+    close(jax.value_and_grad(lambda z: jnp.sum(z.imag))(z)[1], [-1j, -1j])
+    with pytest.raises(TypeError, match="requires real-valued outputs"):
+        jax.grad(lambda z: jnp.sum(z))(z)
+    with pytest.raises(TypeError, match="jacfwd: argument z of <lambda> is .*holomorphic=True.*jacrev"):
+        jax.jacfwd(lambda z: jnp.abs(z))(z)
 
 
 def test_vjp_may_be_called_many_times_and_mapped():

@@ -38,15 +38,18 @@ def _info(transformation: str, fun: Callable, args: Sequence, positions: Sequenc
     return ProgramInfo(transformation, fun, paths)
 
 
-def _check_differentiable(leaves: Sequence, info: ProgramInfo, *, holomorphic: bool = False, allow_int: bool = False) -> None:
-    """TypeError for an input that the derivative can't be taken in, naming it."""
+def _check_differentiable(leaves: Sequence, info: ProgramInfo, *, holomorphic: bool = False, allow_int: bool = False,
+                          reverse: bool = True) -> None:
+    """TypeError for an input that the derivative can't be taken in, naming it.
+    reverse: the derivative is taken backwards, from a result that must be real, so inputs may be complex.
+    """
     for position, leaf in enumerate(leaves):
         try:
             dtype = typeof(leaf).dtype
         except TypeError:
             raise TypeError(f"{info.transformation}: argument {info.path(position)} of {info.name} is {leaf!r:.200} of type "
                             f"{type(leaf).__name__}; derivatives are taken in arrays and numbers") from None
-        if not (dtypes.is_complex(dtype) if holomorphic else dtypes.is_floating(dtype)):
+        if not (dtypes.is_complex(dtype) if holomorphic else dtypes.is_inexact(dtype) if reverse else dtypes.is_floating(dtype)):
             problem = _no_derivative(dtype, info, holomorphic, allow_int)
             if problem:
                 raise TypeError(f"{info.transformation}: argument {info.path(position)} of {info.name} is {typeof(leaf)}{problem}")
@@ -57,7 +60,7 @@ def _no_derivative(dtype, info: ProgramInfo, holomorphic: bool, allow_int: bool)
     if holomorphic:
         return "; with holomorphic=True inputs must be complex"
     if dtypes.is_complex(dtype):
-        return f", complex; pass holomorphic=True if {info.name} is holomorphic, or use vjp or jvp"
+        return f", complex; pass holomorphic=True if {info.name} is holomorphic, or use jacrev (for a real result) or jvp"
     if not allow_int:
         return ("; derivatives are taken in floating-point inputs. Convert it to float, choose other arguments with argnums, or pass "
                 "allow_int=True, which gives it a float0 gradient.")
@@ -368,6 +371,7 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
     argnums: an int, or a tuple of ints for a tuple of gradients; each has the structure of its argument.
     has_aux: fun returns (value, aux), and the result is ((value, aux), gradient).
     holomorphic: fun is complex and holomorphic. allow_int: integer arguments are allowed and get float0 gradients.
+    The gradient in a complex argument x + iy is ∂/∂x - i ∂/∂y, the conjugate of the direction in which fun grows.
     Raises TypeError where the value is no real scalar or an argument has no derivatives.
     """
     _check_callable(fun, "value_and_grad")
@@ -513,7 +517,7 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacfwd")
         leaves, tree = _flatten(chosen)
         info = _info("jacfwd", fun, chosen, positions)
-        _check_differentiable(leaves, info, holomorphic=holomorphic)
+        _check_differentiable(leaves, info, holomorphic=holomorphic, reverse=False)
         flat, result = _flat_fun(lambda *a: of_chosen(*a, **kwargs), tree, info, has_aux)
 
         def push(*tangents):
