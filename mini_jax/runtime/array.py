@@ -280,7 +280,7 @@ def _gather(array: ArrayImpl) -> np.ndarray:
 def check_alive(array: ArrayImpl) -> None:
     if array.is_deleted():
         raise RuntimeError(f"Array has been deleted with shape={array.dtype.name}{list(array.shape)}. "
-                           "It was donated to a jitted function, or its delete() was called.")
+                           "It was donated to a jitted function, or its delete() was called.") from None
 
 
 # ---- values to devices ---------------------------------------------------------------------------------------------------

@@ -70,10 +70,10 @@ class Executable:
         for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
             if kept:
                 inputs.append(arg if type(arg) is ArrayImpl and arg._sharding is sharding else place(arg, sharding))
+        for value in inputs:
+            check_alive(value)                  # XLA logs an error of its own, and its words for a deleted input say neither which nor why
         try:
             if self.fragile:
-                for value in inputs:
-                    check_alive(value)
                 with xla.replicas_start as starts:
                     outputs = self._run(inputs)
                     starts.started(outputs)
@@ -82,7 +82,7 @@ class Executable:
         except (xla.XlaRuntimeError, ValueError):
             self._raise_host_failure()
             for value in inputs:
-                check_alive(value)          # XLA's words for a deleted input say neither which nor why
+                check_alive(value)              # another thread may have donated one meanwhile
             raise
         if nonfinite.watching():
             nonfinite.check(self.name, self.jaxpr, inputs, outputs)
