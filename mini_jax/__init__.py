@@ -1,4 +1,4 @@
-"""mini_jax: JAX's names on a small compiler frontend of its own. `import mini_jax as jax` is the whole migration."""
+"""mini_jax: JAX's names on a small compiler frontend of its own. `import mini_jax as jax` is the migration."""
 from mini_jax.core.config import (                                                                              # noqa: F401
     checking_leaks, config, debug_index_bounds, debug_infs, debug_nans, default_matmul_precision, default_prng_impl, disable_jit, enable_x64,
     explain_cache_misses, log_compiles, numpy_dtype_promotion, numpy_rank_promotion, threefry_partitionable)
