@@ -30,7 +30,9 @@ MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", 
            "mini_jax.scipy.ndimage", "mini_jax.scipy.optimize", "mini_jax.scipy.sparse.linalg", "mini_jax.scipy.integrate", "mini_jax.scipy.interpolate",
            "mini_jax.scipy.fft", "mini_jax.tree", "mini_jax.tree_util", "mini_jax.ref", "mini_jax.ad", "mini_jax.sharding", "mini_jax.debug", "mini_jax.ops",
            "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
-           "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack"]
+           "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack", "mini_jax.scipy.cluster.vq",
+           "mini_jax.dtypes", "mini_jax.stages"]
+NESTED = ["mini_jax.scipy.stats"]                       # whose page has what stands in its modules, too: `norm.pdf`
 SHORT = {"mini_jax": "jax", "mini_jax.numpy": "jnp", "mini_jax.lax": "lax"}
 
 
@@ -46,6 +48,8 @@ def public(module) -> Iterator[tuple[str, Any]]:
         documented = inspect.isroutine(found) or inspect.isclass(found) or hasattr(found, "_cache_miss")
         if documented and not inspect.ismodule(found) and home.startswith("mini_jax") and (not home.startswith("mini_jax.core") or inspect.isroutine(found)):
             yield name, found
+        elif inspect.ismodule(found) and module.__name__ in NESTED and hasattr(found, "__all__") and name not in ("samples", "density_estimate"):
+            yield from [(f"{name}.{inner}", getattr(found, inner)) for inner in found.__all__]
 
 
 def signature(fun) -> str:
@@ -70,7 +74,10 @@ VALUES = {"x": "jnp.array([0.5, 1.0, 2.0])", "y": "jnp.array([3.0, 1.0, 2.0])", 
 ATTEMPTS = ["x", "x, y", "m", "m, m", "i", "i, i", "b", "b, x, y", "x, y, x", "key", "key, (3,)", "key, x", "key, 0.5, (3,)", "key, x, y", "key, (3,), 0, 10", "3", "2, 3", "2.0",
             "'ab,bc->ac', m, m", "x, i", "x, 1", "x, (3,)", "x, (1, 3)", "m, 0, 1", "m, (0, 1)", "m, 0", "[x, y]", "[x, y], 0", "m, x[:2]", "0.0, 1.0, 3", "f", "f, tree", "tree", "f, x",
             "x, x, 'same'", "x, i, 3", "m, (4, 4), 'linear'", "(2, 2)", "(2, 2), 1.0", "x, 2", "1.0, 2.0, x", "x, i, i", "key, x, (3,)", "key, 2.0, 3.0, (3,)", "x, 'float32'",
-            "key, -1.0, 1.0, (3,)", "f, (1.0,), (1.0,)", "x, x, x, x", "i, 2", "x, y, 'float32'", "x, 0.5", "x > 1", "x, x > 1", "f, 1.0"]
+            "key, -1.0, 1.0, (3,)", "f, (1.0,), (1.0,)", "x, x, x, x", "i, 2", "x, y, 'float32'", "x, 0.5", "x > 1", "x, x > 1", "f, 1.0", "2, 5, 0.3", "2, 5, 2.0, 3.0", "0.5, 1.0, 2.0, 3.0", "x / 2, y / 6, x", "'bfloat16'"]
+OF_DISTRIBUTIONS = dict.fromkeys(["pmf", "logpmf"], ["1, 0.3", "2, 5, 0.3", "2, 5, 2.0, 3.0", "i, 6, jnp.array([0.2, 0.3, 0.5])"]) | dict.fromkeys(["ppf", "isf"], ["0.3", "0.3, 0.5"]) \
+    | dict.fromkeys(["pdf", "logpdf", "cdf", "logcdf", "sf", "logsf", "entropy"],
+                    ["0.5", "0.5, 0.3", "0.5, -1.0, 2.0", "0.5, 2.0, 3.0", "jnp.array([0.2, 0.8]), x[1:]", "x[:2], y[:2], m"])
 BY_HAND = {name: text for names, text in EXAMPLES.items() for name in names.split()}
 
 
@@ -89,8 +96,8 @@ def example(module: str, name: str, fun) -> list[str]:
     if inspect.isclass(fun):
         return []
     space |= {letter: eval(text, space) for letter, text in VALUES.items()}
-    required = _required(fun)
-    for attempt in ATTEMPTS:
+    required, second = _required(fun), []
+    for attempt in [*OF_DISTRIBUTIONS.get(name.split(".")[-1], ()), *ATTEMPTS]:
         try:
             given = eval(f"({attempt},)", space)
             if required is not None and not required[0] <= len(given) <= required[1]:
@@ -103,8 +110,11 @@ def example(module: str, name: str, fun) -> list[str]:
         if text == "None" or " at 0x" in text or "Tracer" in text or "function" in text or len(text) > 600 or "object" in text:
             continue
         call = re.sub(r"\b(x|y|m|i|b|key|f|tree)\b(?![\w(=])", lambda found: VALUES[found.group(1)], attempt)
-        return [f">>> {called}({call})", *text.splitlines()]
-    return []
+        lines = [f">>> {called}({call})", *text.splitlines()]
+        if "nan" not in text:
+            return lines
+        second = second or lines                         # what lies outside of the domain shows less
+    return second
 
 
 def shown(source: str, space: dict) -> list[str]:
