@@ -12,6 +12,7 @@ import mini_jax as jax
 from lowering.program import lower
 from mini_jax.core import dtypes
 from mini_jax.runtime import xla
+from mini_jax.runtime.array import host_value
 from mini_jax.runtime.executable import Executable
 from mini_jax.runtime.sharding import on_device
 
@@ -21,7 +22,7 @@ def folded(fun):
     def call(*args):
         closed, shapes = jax.make_jaxpr(fun, return_shape=True)(*args)
         lowered = lower(closed.jaxpr, closed.consts, name="folded")
-        values = [*lowered.consts, *[x for x, kept in zip(jax.tree.leaves(args), lowered.kept, strict=True) if kept]]
+        values = [*lowered.consts, *[host_value(x)[0] for x, kept in zip(jax.tree.leaves(args), lowered.kept, strict=True) if kept]]
         assert not lowered.callbacks and lowered.num_replicas == 1
         device = jax.devices()[0]
         loaded = xla.compile(with_arguments(lowered.text, values), [device])

@@ -6,6 +6,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 
 import mini_jax as jax
+from tests.folded import folded
 
 
 class Case(NamedTuple):
@@ -27,7 +28,7 @@ def check(cases: list[Case], dtype) -> None:
     """All cases at once, in one program."""
     operands = {c.name: [np.asarray(x, dtype) if np.asarray(x).dtype.kind == "f" else np.asarray(x) for x in c.operands] for c in cases}
     with jax.enable_x64(dtype == np.float64):
-        got = jax.jit(lambda xs: {c.name: c.fun(*xs[c.name]) for c in cases})(operands)
+        got = folded(lambda xs: {c.name: c.fun(*xs[c.name]) for c in cases})(operands)
     eps, problems = np.finfo(dtype).eps, []
     for c in cases:
         with np.errstate(all="ignore"):
@@ -62,6 +63,6 @@ def check_slopes(functions: dict[str, tuple[Callable, list]], tolerance: float =
         return out
     with jax.enable_x64(True):
         points = {name: [np.array(x) for x in zip(*ps)] for name, (_, ps) in functions.items()}
-        for name, (slopes, differences) in jax.jit(both)(points).items():
+        for name, (slopes, differences) in folded(both)(points).items():
             for s, d in zip(slopes, differences):
                 np.testing.assert_allclose(s, d, rtol=tolerance, atol=tolerance * max(1, np.abs(d).max()), err_msg=name)
