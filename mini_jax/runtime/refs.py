@@ -29,7 +29,7 @@ class _Calling(threading.local):
 
 
 calling = _Calling()
-_thread = xla.config_state("mini_jax_ref_thread", None, in_key=True)
+_thread = xla.config_state("mini_jax_ref_thread", None, in_key=True, in_trace=False)
 
 
 class Ref(RefLike):

@@ -107,9 +107,10 @@ unset = _jax.config.unset
 trace_context = _jax.config.trace_context       # () -> tuple of the values of all states made with in_key=True
 
 
-def config_state(name: str, default, *, in_key: bool) -> Any:
-    """A setting of the C++ dispatcher: a thread-local value over a global one, part of every dispatch key if `in_key`."""
-    return _jax.config.Config(name, default, include_in_jit_key=in_key, include_in_trace_context=in_key)
+def config_state(name: str, default, *, in_key: bool, in_trace: bool | None = None) -> Any:
+    """A setting of the C++ dispatcher: a thread-local value over a global one, part of every dispatch key if `in_key`, and of
+    `trace_context()` if `in_trace` (default: as in_key)."""
+    return _jax.config.Config(name, default, include_in_jit_key=in_key, include_in_trace_context=in_key if in_trace is None else in_trace)
 
 
 class Config:
