@@ -197,6 +197,17 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 - Errors name the argument, its whole type, your line, and what to do instead.
 - Repeated layers are compiled once (docs/outlining.md), which is what makes deep programs start slowly.
 
+## What behaves differently
+
+- `make_mesh` makes axes of type Auto; types don't show shardings.
+- A gradient taken inside `shard_map` is the device's own, as with `pmap`; sum it with `psum`. (JAX sums it along axes over which the parameter is the same.)
+- Shapes that don't broadcast are a ValueError, as in NumPy.
+- `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
+- Under `vmap`, a checkified function reports its first failing example.
+- `PartitionSpec` prints as `PartitionSpec('x')`.
+
+Whole modules that are not here: `example_libraries`, `experimental.ode`, `experimental.multihost_utils`, `export`, `extend`.
+
 ## What is missing
 
 """
