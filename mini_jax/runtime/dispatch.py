@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import numpy as np
 
 from lowering.grids import Cut
-from lowering.physical import is_extended, physical_type
+from lowering.physical import physical_type
 from lowering.program import Lowered, lower
 from lowering.shards import Partitions
 from mini_jax.core import config, dtypes, logs, staging, trace

@@ -33,12 +33,12 @@ from mini_jax.runtime import xla
 from mini_jax.transforms.arguments import argument_paths, checked_outputs
 from mini_jax.transforms.control.branches import cond_p
 from mini_jax.transforms.control.loops import while_p
-from mini_jax.transforms.control.pieces import in_common, joined, widened, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import in_common, joined, widened, with_outputs
 from mini_jax.transforms.control.scan import in_three, scan_p
 from mini_jax.transforms.custom_derivatives import custom_vjp_call_p, run_call
 from mini_jax.transforms.checkpoint import remat_p
 from mini_jax.transforms.jit import jit_p
-from mini_jax.transforms.jvp import DifferentiatedWriteError
+from mini_jax.transforms.jvp import DifferentiatedWriteError, zero_value
 
 _flatten = xla.registry.flatten
 

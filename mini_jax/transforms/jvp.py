@@ -12,6 +12,8 @@ from mini_jax.core.refs import ABSENT, LIVE, Cell, addupdate_p, described, in_tr
 from mini_jax.core.staging import StagingTracer, StagingTrace, eval_jaxpr, stage
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
+from mini_jax.core.types import ShapedArray
+from mini_jax.lax import shapes
 
 
 class JVPTracer(Tracer):
@@ -64,10 +66,10 @@ class DifferentiatedRef(Cell):
                 replace(self.dot, zero_value(tangent.aval) if type(tangent) is Zero else tangent)
 
 
-def zero_value(aval):
-    """Zeros of this type."""
-    from mini_jax.lax import shapes                  # above this file's other needs: only tangents of refs want it
-    return shapes.broadcast_in_dim(np.zeros((), aval.dtype)[()], aval.shape, ())
+def zero_value(aval: ShapedArray):
+    """An array of zeros of this type."""
+    zero = np.zeros((), aval.dtype)[()]
+    return shapes.broadcast_in_dim(zero, aval.shape, ()) if aval.shape else zero
 
 
 class LinearTrace(StagingTrace):

@@ -29,7 +29,7 @@ from mini_jax.core.tracebacks import boundary_of
 from mini_jax.lax import collectives, elementwise, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.dispatch import FunctionCaches, once
-from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec as P, current_mesh, entry_names
+from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec as P, current_mesh
 from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr

@@ -30,10 +30,10 @@ from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
 from mini_jax.transforms.control.loops import while_p
 from mini_jax.transforms.control.masks import maskable, where
-from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
-from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
 from mini_jax.transforms.refs import check_aliases
 from mini_jax.transforms.vmap import batch_jaxpr

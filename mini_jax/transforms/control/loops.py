@@ -28,10 +28,10 @@ from mini_jax.runtime import dispatch
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import check_callable, flat_result, flatten, record, record_carrying
 from mini_jax.transforms.control.masks import maskable, where
-from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, widened, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.control.scan import scan_flat, turns
-from mini_jax.transforms.jvp import LinearTrace, jvp_jaxpr
+from mini_jax.transforms.jvp import LinearTrace, jvp_jaxpr, zero_value
 from mini_jax.transforms.vmap import batch_jaxpr, move_batch
 
 __all__ = ["while_loop", "fori_loop", "while_p"]

@@ -32,12 +32,6 @@ def given(values: Sequence, which: Sequence[bool], otherwise: Sequence) -> list:
 
 # --- zeros ------------------------------------------------------------------------------------------------------------------
 
-def zero_value(aval: ShapedArray):
-    """An array of zeros of this type."""
-    zero = np.zeros((), aval.dtype)[()]
-    return shapes.broadcast_in_dim(zero, aval.shape, ()) if aval.shape else zero
-
-
 def _zero_atom(aval: ShapedArray) -> tuple[Any, list[JaxprEqn]]:
     """An atom that is an array of zeros, and the equation that makes it."""
     literal = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))

@@ -13,10 +13,10 @@ from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, Var, dce
 from mini_jax.core.state import current_trace
 from mini_jax.core.trace import typeof
 from mini_jax.lax import shapes
-from mini_jax.transforms.control.pieces import Unfolded, chosen, dependent, enlarges, given, joined, unfolded, with_outputs, zero_value
+from mini_jax.transforms.control.pieces import Unfolded, chosen, dependent, enlarges, given, joined, unfolded, with_outputs
 from mini_jax.transforms.control.running import run
 from mini_jax.transforms.control.scan import in_three, scan_p, types_of
-from mini_jax.transforms.jvp import jvp_jaxpr
+from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
 from mini_jax.transforms.linearize import CARRIED, linearize_jaxpr, transpose_jaxpr
 
 
