@@ -203,6 +203,7 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 - A gradient taken inside `shard_map` is the device's own, as with `pmap`; sum it with `psum`. (JAX sums it along axes over which the parameter is the same.)
 - Shapes that don't broadcast are a ValueError, as in NumPy.
 - `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
+- `exp` and its relatives of a NaN that a program holds as a constant (`exp(where(mask, nan, x))`) are NaN. (XLA's CPU backend makes anything of some.)
 - Under `vmap`, a checkified function reports its first failing example.
 - `PartitionSpec` prints as `PartitionSpec('x')`.
 

@@ -102,6 +102,8 @@ class Emitter:
 
     def constant(self, value, aval: ShapedArray) -> str:
         """An array all of whose entries are the scalar `value`."""
+        if value != value:
+            self.module.holds_nan = True
         return self.emit(f"stablehlo.constant dense<{scalar_text(value, aval.dtype)}> : {aval.mlir}")
 
     def index_constant(self, values: Sequence[int], dtype=dtypes.int64) -> str:

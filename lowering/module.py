@@ -22,6 +22,7 @@ class Module:
         self.functions: dict[tuple, str] = {}         # (program, replica geometry) -> name of its function
         self.names: set[str] = {"main"}
         self.texts: list[str] = []
+        self.holds_nan = False                        # has a constant NaN been written?
         self.callbacks: list = []                     # Python functions the program calls, by index
         self._places: dict[tuple, str] = {}           # what was captured -> " loc(#loc3)"
         self._place_lines: list[str] = []

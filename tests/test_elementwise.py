@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mini_jax as jax
+import mini_jax.numpy as jnp
 from mini_jax import lax
 from mini_jax.core import dtypes
 
@@ -309,3 +310,15 @@ def test_zero_sized_and_rank_zero_arrays_work():
     assert lax.mul(np.ones((0, 3), f32), 2.0).shape == (0, 3)
     assert lax.igamma(np.ones((0,), f32), np.ones((0,), f32)).shape == (0,)
     assert lax.select(np.bool_(True), f32(1), f32(2)) == 1
+
+
+def test_exponentials_of_a_nan_that_is_a_constant_of_the_program_are_nan():
+    """XLA's CPU backend makes anything of exp(select(p, NaN, x)), above optimization level 0."""
+    optimized = {"xla_backend_optimization_level": 3}
+    for dtype in ("float32", "bfloat16", "float16"):
+        for fun in (jnp.exp, jnp.exp2, jnp.expm1, jnp.sinh, jnp.cosh, jax.nn.sigmoid, lambda x: jnp.exp(-2 * x)):
+            for n in (8, 16):
+                lost = np.arange(n) % 2 == 0
+                program = jax.jit(lambda x: fun(jnp.where(jnp.arange(n) % 2 == 0, jnp.nan, x)), compiler_options=optimized)
+                out = np.asarray(program(jnp.linspace(0.1, 1, n).astype(dtype))).astype(np.float32)
+                assert np.isnan(out[lost]).all() and not np.isnan(out[~lost]).any()

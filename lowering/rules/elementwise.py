@@ -39,6 +39,23 @@ def through_float32(rule):
     return lowered
 
 
+_EXPONENTIALS = frozenset([ew.exp_p, ew.exp2_p, ew.expm1_p, ew.sinh_p, ew.cosh_p, ew.logistic_p])
+
+
+def keeping_nan(rule):
+    """The rule, except that exponentials computed in float32, in a module with a constant NaN, get what is NaN put in its place
+    afterwards: XLA's CPU backend makes anything of exp(select(p, NaN, x)), in jaxlib 0.10 often, in 0.12 now and then."""
+    def lowered(e, eqn, *operands):
+        result, aval = rule(e, eqn, *operands), eqn.outvars[0].aval
+        if eqn.primitive not in _EXPONENTIALS or not e.module.holds_nan or e.module.platform != "cpu" or (
+                not dtypes.is_floating(aval.dtype) or dtypes.itemsize_bits(aval.dtype) > 32):
+            return result
+        x, flags = operands[0], aval.update(dtype=dtypes.bool_).mlir
+        lost = e.emit(f"stablehlo.compare NE, {x}, {x}, FLOAT : ({aval.mlir}, {aval.mlir}) -> {flags}")
+        return e.emit(f"stablehlo.select {lost}, {x}, {result} : {flags}, {aval.mlir}")
+    return lowered
+
+
 def spread(e, eqn, operands) -> list[str]:
     """The operands at the shape of the result."""
     shape = eqn.outvars[0].aval.shape
@@ -46,6 +63,7 @@ def spread(e, eqn, operands) -> list[str]:
 
 
 @lowers(*_STABLEHLO)
+@keeping_nan
 @through_float32
 def _stablehlo(e, eqn, *operands):
     operands = ", ".join(spread(e, eqn, operands))
@@ -66,6 +84,7 @@ def _clz(e, eqn, x):
 
 
 @lowers(*_CHLO)
+@keeping_nan
 @through_float32
 def _chlo(e, eqn, *operands):
     out = eqn.outvars[0].aval.mlir
@@ -253,6 +272,7 @@ def _pow(e, eqn, x, y):
 
 
 @lowers(ew.exp2_p)
+@keeping_nan
 @through_float32
 def _exp2(e, eqn, x):
     out = eqn.outvars[0].aval

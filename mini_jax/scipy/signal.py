@@ -45,7 +45,7 @@ def _swapped(name: str, in1, in2, mode: str, axes: Sequence[int]) -> bool:
 
 def _direct(in1, in2, mode: str, precision):
     """The sums Σⱼ in1[i - j] in2[j], by the primitive for convolutions. In 'same' mode as large as in1."""
-    shape1, shape2 = in1.shape, in2.shape
+    shape2 = in2.shape
     full = [(n - 1, n - 1) for n in shape2]
     padding = {"full": full, "valid": [(0, 0)] * in1.ndim, "same": [(n // 2, n - 1 - n // 2) for n in shape2]}[mode]
     dtype = in1.dtype

@@ -15,7 +15,7 @@ from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
 from mini_jax.core.trace import typeof
-from mini_jax.numpy.promotion import array_argument, arraylike
+from mini_jax.numpy.promotion import arraylike
 from mini_jax.scipy.elementwise import derivatives, elementwise, steps
 
 __all__ = ["gammaln", "loggamma", "gammasgn", "gamma", "digamma", "polygamma", "zeta", "gammainc", "gammaincc", "beta", "betaln", "betainc",

@@ -6,7 +6,7 @@ from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.gamma import log_beta
 from mini_jax.scipy.special.logarithms import _xlog1py, _xlogy
-from mini_jax.scipy.stats.densities import exponential, log_probability, log_supported
+from mini_jax.scipy.stats.densities import log_probability, log_supported
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"]
 
@@ -26,7 +26,7 @@ def logpdf(x, a, b, loc=0, scale=1):
 @elementwise(widen=True)
 def pdf(x, a, b, loc=0, scale=1):
     """z^(a-1) (1-z)^(b-1) / B(a, b) scale for 0 ≤ z ≤ 1, z = (x - loc)/scale; else 0."""
-    return exponential(_logpdf(x, a, b, loc, scale))
+    return jnp.exp(_logpdf(x, a, b, loc, scale))
 
 
 def _cdf(x, a, b, loc, scale):

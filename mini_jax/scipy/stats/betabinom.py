@@ -4,7 +4,7 @@ from __future__ import annotations
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.gamma import log_beta
-from mini_jax.scipy.stats.densities import exponential, log_supported, whole
+from mini_jax.scipy.stats.densities import log_supported, whole
 
 __all__ = ["logpmf", "pmf"]
 
@@ -24,4 +24,4 @@ def logpmf(k, n, a, b, loc=0):
 @elementwise(widen=True)
 def pmf(k, n, a, b, loc=0):
     """n!/j!(n-j)! B(j+a, n-j+b) / B(a, b) for whole j = k - loc between 0 and n, else 0."""
-    return exponential(_logpmf(k, n, a, b, loc))
+    return jnp.exp(_logpmf(k, n, a, b, loc))

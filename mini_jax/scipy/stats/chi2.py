@@ -1,8 +1,9 @@
 """The chi-square distribution: of the sum of df squares of standard normal numbers."""
 from __future__ import annotations
 
+from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential, log_probability
+from mini_jax.scipy.stats.densities import log_probability
 from mini_jax.scipy.stats.gamma import gamma_cdf, gamma_sf, log_gamma_density
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"]
@@ -17,7 +18,7 @@ def logpdf(x, df, loc=0, scale=1):
 @elementwise
 def pdf(x, df, loc=0, scale=1):
     """z^(k/2-1) e^(-z/2) / 2^(k/2) Γ(k/2) scale for z = (x - loc)/scale ≥ 0, k = df; else 0."""
-    return exponential(log_gamma_density(x, df / 2, loc, 2 * scale))
+    return jnp.exp(log_gamma_density(x, df / 2, loc, 2 * scale))
 
 
 @elementwise

@@ -15,12 +15,6 @@ def log_supported(inside, log_density, x, at, valid=True):
     return jnp.where(jnp.isnan(x) | ~jnp.asarray(valid), math.nan, jnp.where(inside, value, -math.inf))
 
 
-def exponential(log_density):
-    """exp, with NaN put in its place afterwards: XLA (jaxlib 0.10, on CPU) makes anything of exp(select(p, NaN, x))."""
-    lost = jnp.isnan(log_density)
-    return jnp.where(lost, math.nan, jnp.exp(jnp.where(lost, 0, log_density)))
-
-
 def log_probability(p, q):
     """log p, of a probability p and that of the opposite: where p is close to 1, by log(1 - q)."""
     likely = p > 0.5

@@ -8,7 +8,6 @@ from mini_jax import numpy as jnp
 from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes_inexact
 from mini_jax.runtime.dispatch import library
 from mini_jax.scipy.special.logarithms import _xlogy
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf"]
 
@@ -40,4 +39,4 @@ def logpdf(x, alpha):
 @library
 def pdf(x, alpha):
     """Π xᵢ^(αᵢ-1) Γ(Σ αᵢ) / Π Γ(αᵢ) on the simplex, else 0; see `logpdf`."""
-    return exponential(_logpdf(x, alpha))
+    return jnp.exp(_logpdf(x, alpha))

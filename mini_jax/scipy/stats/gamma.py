@@ -5,7 +5,7 @@ from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.logarithms import _xlogy
-from mini_jax.scipy.stats.densities import exponential, log_probability, log_supported
+from mini_jax.scipy.stats.densities import log_probability, log_supported
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"]
 
@@ -32,7 +32,7 @@ def logpdf(x, a, loc=0, scale=1):
 @elementwise
 def pdf(x, a, loc=0, scale=1):
     """z^(a-1) e^-z / Γ(a) scale for z = (x - loc)/scale ≥ 0; else 0."""
-    return exponential(log_gamma_density(x, a, loc, scale))
+    return jnp.exp(log_gamma_density(x, a, loc, scale))
 
 
 @elementwise

@@ -6,7 +6,6 @@ import math
 from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf", "cdf"]
 
@@ -30,7 +29,7 @@ def logpdf(x, beta):
 @elementwise
 def pdf(x, beta):
     """β e^-|x|^β / 2Γ(1/β)."""
-    return exponential(_logpdf(x, beta))
+    return jnp.exp(_logpdf(x, beta))
 
 
 @elementwise

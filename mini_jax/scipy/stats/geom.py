@@ -4,7 +4,7 @@ from __future__ import annotations
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.logarithms import _xlog1py
-from mini_jax.scipy.stats.densities import exponential, log_supported, whole
+from mini_jax.scipy.stats.densities import log_supported, whole
 
 __all__ = ["logpmf", "pmf"]
 
@@ -23,4 +23,4 @@ def logpmf(k, p, loc=0):
 @elementwise
 def pmf(k, p, loc=0):
     """p (1-p)ʲ⁻¹ for whole j = k - loc ≥ 1, else 0."""
-    return exponential(_logpmf(k, p, loc))
+    return jnp.exp(_logpmf(k, p, loc))

@@ -1,57 +1,49 @@
-"""The Gumbel distribution of the smallest of many exponential-tailed numbers."""
+"""The Gumbel distribution of the smallest of many exponential-tailed numbers: that of -x, where x is one of the largest (gumbel_r.py)."""
 from __future__ import annotations
 
 import math
 
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential, log_probability
+from mini_jax.scipy.stats import gumbel_r
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf", "ppf"]
-
-
-def _logpdf(x, loc, scale):
-    z = (loc - x) / scale
-    return jnp.where(z == -math.inf, -math.inf, -(z + jnp.exp(-z)) - jnp.log(scale))
 
 
 @elementwise
 def logpdf(x, loc=0, scale=1):
     """-(z + e^-z) - log scale, z = (loc - x)/scale."""
-    return _logpdf(x, loc, scale)
+    return gumbel_r.logpdf(-x, -loc, scale)
 
 
 @elementwise
 def pdf(x, loc=0, scale=1):
     """exp(-(z + e^-z)) / scale, z = (loc - x)/scale."""
-    return exponential(_logpdf(x, loc, scale))
+    return gumbel_r.pdf(-x, -loc, scale)
 
 
 @elementwise
 def sf(x, loc=0, scale=1):
     """exp(-e^-z), z = (loc - x)/scale: the probability of more than x."""
-    return jnp.exp(-jnp.exp(-((loc - x) / scale)))
+    return gumbel_r.cdf(-x, -loc, scale)
 
 
 @elementwise
 def logsf(x, loc=0, scale=1):
     """-e^-z, z = (loc - x)/scale."""
-    return -jnp.exp(-((loc - x) / scale))
+    return gumbel_r.logcdf(-x, -loc, scale)
 
 
 @elementwise
 def cdf(x, loc=0, scale=1):
     """1 - exp(-e^-z), z = (loc - x)/scale: the probability of less than x."""
-    return -jnp.expm1(-jnp.exp(-((loc - x) / scale)))
+    return gumbel_r.sf(-x, -loc, scale)
 
 
 @elementwise
 def logcdf(x, loc=0, scale=1):
     """log(1 - exp(-e^-z)), z = (loc - x)/scale: close to -z where that is large."""
-    z = (loc - x) / scale
-    far = z > 30
-    rate = jnp.exp(-jnp.where(far, 30, z))
-    return jnp.where(far, -z, log_probability(-jnp.expm1(-rate), jnp.exp(-rate)))
+    return gumbel_r.logsf(-x, -loc, scale)
 
 
 @elementwise

@@ -5,7 +5,7 @@ import math
 
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential, log_probability
+from mini_jax.scipy.stats.densities import log_probability
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf", "ppf"]
 
@@ -24,7 +24,7 @@ def logpdf(x, loc=0, scale=1):
 @elementwise
 def pdf(x, loc=0, scale=1):
     """exp(-(z + e^-z)) / scale, z = (x - loc)/scale."""
-    return exponential(_logpdf(x, loc, scale))
+    return jnp.exp(_logpdf(x, loc, scale))
 
 
 @elementwise

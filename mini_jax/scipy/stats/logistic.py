@@ -5,7 +5,6 @@ from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.logarithms import _logit
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf", "cdf", "sf", "ppf", "isf"]
 
@@ -24,7 +23,7 @@ def logpdf(x, loc=0, scale=1):
 @elementwise
 def pdf(x, loc=0, scale=1):
     """e^-z / (1 + e^-z)² scale, z = (x - loc)/scale."""
-    return exponential(_logpdf(x, loc, scale))
+    return jnp.exp(_logpdf(x, loc, scale))
 
 
 @elementwise

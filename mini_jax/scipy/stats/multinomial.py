@@ -8,7 +8,6 @@ from mini_jax import numpy as jnp
 from mini_jax.numpy.promotion import arraylike, as_array, promote_dtypes_inexact
 from mini_jax.runtime.dispatch import library
 from mini_jax.scipy.special.logarithms import _xlogy
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpmf", "pmf"]
 
@@ -33,4 +32,4 @@ def logpmf(x, n, p):
 @library
 def pmf(x, n, p):
     """n!/Πxᵢ! Π pᵢ^xᵢ; see `logpmf`."""
-    return exponential(_logpmf(x, n, p))
+    return jnp.exp(_logpmf(x, n, p))

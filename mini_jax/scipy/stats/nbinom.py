@@ -5,7 +5,7 @@ from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.gamma import log_beta
 from mini_jax.scipy.special.logarithms import _xlog1py, _xlogy
-from mini_jax.scipy.stats.densities import exponential, log_supported, whole
+from mini_jax.scipy.stats.densities import log_supported, whole
 
 __all__ = ["logpmf", "pmf"]
 
@@ -25,4 +25,4 @@ def logpmf(k, n, p, loc=0):
 @elementwise(widen=True)
 def pmf(k, n, p, loc=0):
     """Γ(j+n)/j!Γ(n) pⁿ (1-p)ʲ for whole j = k - loc ≥ 0, else 0."""
-    return exponential(_logpmf(k, n, p, loc))
+    return jnp.exp(_logpmf(k, n, p, loc))

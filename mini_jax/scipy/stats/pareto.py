@@ -5,7 +5,7 @@ import math
 
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential, log_supported
+from mini_jax.scipy.stats.densities import log_supported
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf", "ppf"]
 
@@ -28,7 +28,7 @@ def logpdf(x, b, loc=0, scale=1):
 @elementwise
 def pdf(x, b, loc=0, scale=1):
     """b / z^(b+1) scale for z = (x - loc)/scale ≥ 1; else 0."""
-    return exponential(_logpdf(x, b, loc, scale))
+    return jnp.exp(_logpdf(x, b, loc, scale))
 
 
 @elementwise

@@ -7,7 +7,7 @@ from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.logarithms import _xlogy
-from mini_jax.scipy.stats.densities import exponential, log_supported, whole
+from mini_jax.scipy.stats.densities import log_supported, whole
 
 __all__ = ["logpmf", "pmf", "cdf", "entropy"]
 
@@ -26,7 +26,7 @@ def logpmf(k, mu, loc=0):
 @elementwise
 def pmf(k, mu, loc=0):
     """μʲ e^-μ / j! for whole j = k - loc ≥ 0, else 0."""
-    return exponential(_logpmf(k, mu, loc))
+    return jnp.exp(_logpmf(k, mu, loc))
 
 
 @elementwise

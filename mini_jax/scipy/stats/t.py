@@ -6,7 +6,6 @@ import math
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.gamma import log_beta
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf"]
 
@@ -27,4 +26,4 @@ def logpdf(x, df, loc=0, scale=1):
 @elementwise(widen=True)
 def pdf(x, df, loc=0, scale=1):
     """(1 + z²/ν)^(-(ν+1)/2) / √ν B(ν/2, 1/2) scale, z = (x - loc)/scale, ν = df."""
-    return exponential(_logpdf(x, df, loc, scale))
+    return jnp.exp(_logpdf(x, df, loc, scale))

@@ -6,7 +6,7 @@ import math
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
 from mini_jax.scipy.special.error import log_normal_cdf
-from mini_jax.scipy.stats.densities import exponential, log_supported
+from mini_jax.scipy.stats.densities import log_supported
 
 __all__ = ["logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"]
 
@@ -38,7 +38,7 @@ def _logpdf(x, a, b, loc, scale):
 @elementwise(widen=True)
 def pdf(x, a, b, loc=0, scale=1):
     """φ(z) / σ(Φ(b) - Φ(a)) for a ≤ z ≤ b, z = (x - loc)/σ, σ = scale; else 0."""
-    return exponential(_logpdf(x, a, b, loc, scale))
+    return jnp.exp(_logpdf(x, a, b, loc, scale))
 
 
 def _log_share(low, high, a, b):
@@ -63,7 +63,7 @@ def _logcdf(x, a, b, loc, scale):
 @elementwise(widen=True)
 def cdf(x, a, b, loc=0, scale=1):
     """(Φ(z) - Φ(a)) / (Φ(b) - Φ(a)), z = (x - loc)/scale between a and b: the probability of less than x."""
-    return exponential(_logcdf(x, a, b, loc, scale))
+    return jnp.exp(_logcdf(x, a, b, loc, scale))
 
 
 @elementwise(widen=True)
@@ -75,4 +75,4 @@ def logsf(x, a, b, loc=0, scale=1):
 @elementwise(widen=True)
 def sf(x, a, b, loc=0, scale=1):
     """1 - cdf, accurate for large x."""
-    return exponential(_logcdf(-x, -b, -a, -loc, scale))
+    return jnp.exp(_logcdf(-x, -b, -a, -loc, scale))

@@ -6,7 +6,6 @@ import math
 from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential
 
 __all__ = ["logpdf", "pdf"]
 
@@ -25,4 +24,4 @@ def logpdf(x, kappa):
 @elementwise
 def pdf(x, kappa):
     """e^(κ cos x) / 2πI₀(κ)."""
-    return exponential(_logpdf(x, kappa))
+    return jnp.exp(_logpdf(x, kappa))

@@ -5,7 +5,7 @@ import math
 
 from mini_jax import numpy as jnp
 from mini_jax.scipy.elementwise import elementwise
-from mini_jax.scipy.stats.densities import exponential, log_supported
+from mini_jax.scipy.stats.densities import log_supported
 
 __all__ = ["logpdf", "pdf"]
 
@@ -25,4 +25,4 @@ def logpdf(x, c):
 @elementwise
 def pdf(x, c):
     """(1 - c²) / 2π(1 + c² - 2c cos x) for 0 ≤ x ≤ 2π, else 0."""
-    return exponential(_logpdf(x, c))
+    return jnp.exp(_logpdf(x, c))
