@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mini_jax.core import dtypes
-from mini_jax.core.program import Jaxpr, Var, memoized, subprograms
+from mini_jax.core.program import Jaxpr, Var, any_in, memoized, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.state import state
 from mini_jax.core.types import ShapedArray, array_type
@@ -74,10 +74,7 @@ def physicalize(jaxpr: Jaxpr) -> Jaxpr:
 def _mentions_extended(jaxpr: Jaxpr) -> bool:
     if any([is_extended(v.aval) for v in (*jaxpr.constvars, *jaxpr.invars)]):
         return True
-    for eqn in jaxpr.eqns:
-        if any([is_extended(v.aval) for v in eqn.outvars]) or any(_mentions_extended(sub) for _, sub in subprograms(eqn.params)):
-            return True
-    return False
+    return any([is_extended(v.aval) for eqn in jaxpr.eqns for v in eqn.outvars]) or any_in(_mentions_extended, jaxpr)
 
 
 def _physical_param(value):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
-from mini_jax.core.program import Jaxpr, memoized, subprograms
+from mini_jax.core.program import Jaxpr, holders, memoized
 
 
 class Replicas(NamedTuple):
@@ -60,8 +60,8 @@ def demand(jaxpr: Jaxpr) -> Demand:
     Raises ValueError where two pmaps in it ask for different devices.
     """
     count, devices = 1, None
-    for eqn in jaxpr.eqns:
-        needs = [demand(program) for _, program in subprograms(eqn.params)]
+    for eqn, programs in holders(jaxpr):
+        needs = [demand(program) for program in programs]
         if eqn.primitive.facts.get("replicates"):
             needs = [Demand(eqn.params["axis_size"] * need.count, eqn.params["devices"] or need.devices) for need in needs]
         for need in needs:

@@ -174,6 +174,24 @@ def subprograms(params: dict[str, Any]) -> Iterator[tuple[str, Jaxpr]]:
                     yield name, item
 
 
+@memoized
+def holders(jaxpr: Jaxpr) -> list[tuple[JaxprEqn, list[Jaxpr]]]:
+    """The equations of a program that hold programs, with these: one search, for all who ask something of every program in a program."""
+    pairs = [(eqn, [program for _, program in subprograms(eqn.params)]) for eqn in jaxpr.eqns if eqn.params]
+    return [(eqn, programs) for eqn, programs in pairs if programs]
+
+
+@memoized
+def primitives_in(jaxpr: Jaxpr) -> frozenset:
+    """The primitives of a program's own equations."""
+    return frozenset([eqn.primitive for eqn in jaxpr.eqns])
+
+
+def any_in(holds: Callable[[Jaxpr], bool], jaxpr: Jaxpr) -> bool:
+    """Is it true of one of the programs that a program's equations hold?"""
+    return any([holds(program) for _, programs in holders(jaxpr) for program in programs])
+
+
 def axes_used(primitive, params: dict) -> frozenset:
     """The named axes over which an operation communicates: a collective's own, or those of the programs it calls."""
     rule = primitive.facts.get("axes")
@@ -187,7 +205,9 @@ def axes_used(primitive, params: dict) -> frozenset:
 @memoized
 def axes_used_in(jaxpr: Jaxpr) -> frozenset:
     """The named axes, bound outside of it, over which a program communicates."""
-    return NO_EFFECTS.union(*[axes_used(eqn.primitive, eqn.params) for eqn in jaxpr.eqns])
+    communicates = any(["axes" in primitive.facts for primitive in primitives_in(jaxpr)])
+    return NO_EFFECTS.union(*[axes_used(eqn.primitive, eqn.params)
+                              for eqn in (jaxpr.eqns if communicates else [eqn for eqn, _ in holders(jaxpr)])])
 
 
 def dce(jaxpr: Jaxpr, used_outputs: Sequence[bool] | None = None, *, keep_inputs: bool = True) -> Jaxpr | tuple[Jaxpr, list[bool]]:

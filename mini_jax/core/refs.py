@@ -17,7 +17,7 @@ from mini_jax.core import source
 from mini_jax.core.effects import RefEffect
 from mini_jax.core.errors import ref_operand
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, memoized, subprograms
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, any_in, memoized, primitives_in, subprograms
 from mini_jax.core.staging import StagingTrace, StagingTracer, _tracer_classes, eval_jaxpr
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, typeof
@@ -226,14 +226,14 @@ class DischargeTrace(StagingTrace):
 @memoized
 def uses_refs(jaxpr: Jaxpr) -> bool:
     """Are there refs anywhere in a program?"""
-    return any([type(t) is RefType for t in jaxpr.in_types]) or any(
-        [eqn.primitive.facts.get("family") == "refs" or any([uses_refs(p) for _, p in subprograms(eqn.params)]) for eqn in jaxpr.eqns])
+    return (any([type(t) is RefType for t in jaxpr.in_types]) or any([p.facts.get("family") == "refs" for p in primitives_in(jaxpr)])
+            or any_in(uses_refs, jaxpr))
 
 
 @memoized
 def makes_refs(jaxpr: Jaxpr) -> bool:
     """Are refs made anywhere in a program?"""
-    return any([eqn.primitive is new_ref_p or any([makes_refs(p) for _, p in subprograms(eqn.params)]) for eqn in jaxpr.eqns])
+    return new_ref_p in primitives_in(jaxpr) or any_in(makes_refs, jaxpr)
 
 
 @memoized

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 from lowering.emit import lowers
 from lowering.shards import sharding_text
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, memoized, subprograms
+from mini_jax.core.program import Jaxpr, holders, memoized, primitives_in
 from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, flatten
 from mini_jax.core.trace import typeof
 from mini_jax.lax import shapes
@@ -19,15 +19,13 @@ from mini_jax.runtime.sharding import Sharding
 @memoized
 def mesh_in(jaxpr: Jaxpr) -> Mesh | None:
     """The mesh that something in a program asks for. ValueError where two ask for meshes of different devices."""
-    found = None
-    for eqn in jaxpr.eqns:
-        own = eqn.primitive.facts.get("mesh")
-        for mesh in [own(eqn.params) if own else None, *[mesh_in(program) for _, program in subprograms(eqn.params)]]:
-            if mesh is not None:
-                if found is not None and set(found.devices.flat) != set(mesh.devices.flat):
-                    raise ValueError(f"one program asks for two meshes of different devices: {found} and {mesh}")
-                found = found or mesh
-    return found
+    asking = {p: p.facts["mesh"] for p in primitives_in(jaxpr) if "mesh" in p.facts}
+    own = [asking[eqn.primitive](eqn.params) for eqn in jaxpr.eqns if eqn.primitive in asking] if asking else []
+    found = [mesh for mesh in [*own, *[mesh_in(program) for _, programs in holders(jaxpr) for program in programs]] if mesh is not None]
+    for mesh in found[1:]:
+        if set(mesh.devices.flat) != set(found[0].devices.flat):
+            raise ValueError(f"one program asks for two meshes of different devices: {found[0]} and {mesh}")
+    return found[0] if found else None
 
 
 class Prefix:
