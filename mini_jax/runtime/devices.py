@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import warnings
 
-from mini_jax.runtime import xla
+from mini_jax.runtime import platforms, xla       # noqa: F401  (platforms says which clients there are)
 
 
 def _client(backend):
@@ -11,7 +11,7 @@ def _client(backend):
 
 
 def devices(backend: str | None = None) -> list[xla.Device]:
-    """All devices of a backend ("cpu", "gpu", "tpu"; None: the default one), those of other processes included.
+    """All devices of a backend ("cpu", "gpu" or "cuda", "tpu", …; None: the default one), those of other processes included.
 
     Raises RuntimeError, naming the backends there are, when there is no such backend.
     """

@@ -8,6 +8,7 @@ This file is the ground floor: it imports nothing of ours.
 """
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -267,38 +268,15 @@ def profiler():
 
 # ---- clients: one for each platform, made when first needed ---------------------------------------------------------------
 _lock = threading.RLock()
-_clients: dict[str, Any] = {}
+_clients: dict[str | None, Any] = {}
 _client_options: dict[str, dict[str, Any]] = {}
+_find_client: Callable[[str | None], Any] | None = None
 
 
-def _make_cpu_client(**options):
-    count = os.environ.get("MINI_JAX_NUM_CPU_DEVICES") or os.environ.get("JAX_NUM_CPU_DEVICES")
-    if count and "num_devices" not in options:
-        options["num_devices"] = int(count)
-    return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
-
-
-# The place for other platforms: a PJRT plugin is a function here that loads its library and returns a client.
-_factories: dict[str, Callable[..., Any]] = {"cpu": _make_cpu_client}
-
-
-def register_platform(name: str, make_client: Callable[..., Any]) -> None:
-    """Add a platform: make_client(**options) -> PJRT client."""
-    _factories[name] = make_client
-
-
-def platforms() -> tuple[str, ...]:
-    """Names of the platforms that can be used here, the default one first.
-
-    `MINI_JAX_PLATFORMS`, else `JAX_PLATFORMS`, a comma-separated list, chooses and orders them; cpu is always one.
-    """
-    chosen = os.environ.get("MINI_JAX_PLATFORMS") or os.environ.get("JAX_PLATFORMS") or ""
-    names = [name.strip().lower() for name in chosen.split(",") if name.strip()]
-    for name in names:
-        if name not in _factories:
-            raise RuntimeError(f"unknown platform {name!r} in MINI_JAX_PLATFORMS / JAX_PLATFORMS={chosen!r}; "
-                               f"available: {', '.join(sorted(_factories))}")
-    return tuple(dict.fromkeys([*(names or [n for n in _factories if n != "cpu"]), "cpu"]))
+def set_client_finder(find: Callable[[str | None], Any]) -> None:
+    """Name the function that knows which platforms there are (`runtime/platforms.py`): find(name; None: the default) -> client."""
+    global _find_client
+    _find_client = find
 
 
 def set_client_options(platform: str, **options) -> None:
@@ -316,14 +294,45 @@ def client(platform: str | None = None):
     if found is not None:
         return found
     with _lock:
-        name = platforms()[0] if platform is None else platform
-        if name not in _clients:
-            if name not in _factories:
-                raise RuntimeError(f"unknown backend {name!r}: available are {', '.join(platforms())}")
-            _clients[name] = _factories[name](**_client_options.get(name, {}))
-        if platform is None:
-            _clients[None] = _clients[name]
-        return _clients[name]
+        found = _clients[platform] = _find_client(platform)
+        return found
+
+
+def start(platform: str, make: Callable[..., Any]):
+    """The client of a platform, by its own name; if there is none yet, what make(**options) returns."""
+    with _lock:
+        found = _clients.get(platform)
+        if found is None:
+            found = _clients[platform] = make(**_client_options.get(platform, {}))
+        return found
+
+
+def make_cpu_client(**options):
+    """A client of the CPU: num_devices, distributed_client, node_id, num_nodes, collectives."""
+    return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
+
+
+def plugin_client(name: str, library: str, options: dict, extension=None):
+    """A client of the PJRT plugin whose library this file is. Raises XlaRuntimeError with the loader's or the plugin's message.
+
+    extension: a module whose register_custom_call_target(api, …) and register_custom_type(api, …) tell the plugin of foreign functions.
+    """
+    if not _jax.pjrt_plugin_loaded(name):
+        api = _jax.load_pjrt_plugin(name, library, None)
+        if extension is not None:
+            from jaxlib import xla_client
+            xla_client.register_custom_type_handler(name.upper(), functools.partial(extension.register_custom_type, api))
+            xla_client.register_custom_call_handler(name.upper(), functools.partial(extension.register_custom_call_target, api))
+    if not _jax.pjrt_plugin_initialized(name):
+        _jax.initialize_pjrt_plugin(name)
+    distributed = options.pop("distributed_client", None)
+    return _jax.get_c_api_client(name, options, distributed)
+
+
+def gpu_options() -> dict:
+    """The options that jaxlib reads for GPU clients from the environment."""
+    from jaxlib import xla_client
+    return dict(xla_client.generate_pjrt_gpu_plugin_options())
 
 
 # ---- compiling ----------------------------------------------------------------------------------------------------------
