@@ -28,7 +28,7 @@ Array.register(Tracer)
 
 # What is imported when it is first asked for, so that `import mini_jax` stays quick: modules, and names with where they are.
 _MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack", "errors", "experimental", "ffi", "flatten_util", "image",
-            "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing", "version")
+            "memory", "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing", "version")
 _NAMES = {name: module for module, names in {
     "ref": ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"),
     "runtime.array": ("Shard",),

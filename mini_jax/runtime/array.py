@@ -14,6 +14,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.types import ShapedArray, array_type
 from mini_jax.runtime import xla
 from mini_jax.runtime.devices import current_device, resolve
+from mini_jax.runtime.memories import Space, TransferToMemoryKind, elsewhere, in_kind
 from mini_jax.runtime.sharding import Index, device_list, on_device, python_half
 
 ArrayImpl = xla.ArrayImpl
@@ -207,7 +208,7 @@ class _Array:
             replica = seen[where] = seen.get(where, -1) + 1
             buffer = data.get(device)
             out.append(Shard(device, index, replica,
-                             None if buffer is None else xla.array_from_shards(part, on_device(device), [buffer], True)))
+                             None if buffer is None else xla.array_from_shards(part, on_device(device, elsewhere(sharding)), [buffer], True)))
         return out
 
     def addressable_data(self, index: int):
@@ -328,12 +329,13 @@ def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
         if type(old) is xla.SingleDeviceSharding and type(sharding) is xla.SingleDeviceSharding:
             moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
             return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
-        if old.device_set == sharding.device_set and old.is_fully_addressable:
+        same_memory = old.memory_kind == sharding.memory_kind
+        if same_memory and old.device_set == sharding.device_set and old.is_fully_addressable:
             have = old.devices_indices_map(array.shape)
             if have == sharding.devices_indices_map(array.shape):        # only the order of the devices differs, or only the words
                 by_device = dict(zip(have, array._arrays))
                 return xla.array_from_shards(array.aval, sharding, [by_device[d] for d in sharding._device_assignment], committed)
-        if old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
+        if same_memory and old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
             for device, buffer in zip(old._addressable_device_assignment, array._arrays):
                 if device is sharding._device:
                     return xla.array_from_shards(array.aval, sharding, [buffer], committed)
@@ -344,14 +346,16 @@ def device_put(x, device=None) -> ArrayImpl:
     """One value onto a device.
 
     x: an array, NumPy array, NumPy scalar or Python number. NumPy data is copied: what is written there later never shows.
-    device: a Device, a platform name or a Sharding: the result is committed to it. None: the default device, uncommitted;
-    an array stays where it is.
+    device: a Device, a platform name or a Sharding: the result is committed to it; a memory kind (Space, TransferToMemoryKind): that of the
+    devices where x is. None: the default device, uncommitted; an array stays where it is.
     """
     if device is None:
         if type(x) is ArrayImpl:
             return x
         sharding, committed = on_device(current_device()), False
     else:
+        if isinstance(device, (Space, TransferToMemoryKind)):
+            device = in_kind(x._sharding if type(x) is ArrayImpl else on_device(current_device()), device)
         sharding, committed = device if isinstance(device, xla.Sharding) else on_device(resolve(device)), True
     if type(x) is ArrayImpl:
         return move(x, sharding, committed)

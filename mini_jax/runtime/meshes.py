@@ -17,6 +17,7 @@ import numpy as np
 
 from mini_jax.runtime import xla
 from mini_jax.runtime.devices import devices as all_devices
+from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.sharding import Index, device_list
 
 
@@ -251,28 +252,28 @@ class NamedSharding(xla.GSPMDSharding):
         if len(set(names)) != len(names):
             raise ValueError(f"NamedSharding: {spec} names an axis twice")
         devices = tuple(mesh.devices.flat)
-        super().__init__(device_list(devices), hlo_tiles(mesh, spec, len(spec)))
+        super().__init__(device_list(devices), hlo_tiles(mesh, spec, len(spec)), memory_kind=memory_kind)
         here = devices[0].client.process_index()
         self.mesh, self.spec = mesh, spec
         self.is_fully_replicated = all([mesh.shape[name] == 1 for name in names])
         self._device_assignment = devices
         self._addressable_device_assignment = tuple([d for d in devices if d.process_index == here])
-        self._wanted_memory = memory_kind
         self._hash = hash((mesh, spec.trimmed()))
 
-    memory_kind = property(lambda self: self._wanted_memory or self._memory_kind)
+    memory_kind = property(lambda self: self._memory_kind)
 
     def _to_xla_hlo_sharding(self, ndim: int) -> xla.HloSharding:
         return hlo_tiles(self.mesh, self.spec, ndim)
 
     def with_spec(self, spec) -> "NamedSharding":
         """The same mesh with another spec."""
-        return NamedSharding(self.mesh, spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec))
+        return NamedSharding(self.mesh, spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec), memory_kind=elsewhere(self))
 
     def update(self, *, spec=None, **_) -> "NamedSharding":
         return self if spec is None else self.with_spec(spec)
 
     def with_memory_kind(self, kind: str) -> "NamedSharding":
+        """The same parts, in another memory of each device. ValueError, which names those there are, for a kind that they don't have."""
         return NamedSharding(self.mesh, self.spec, memory_kind=kind)
 
     def counts(self, ndim: int) -> list[int]:
@@ -304,7 +305,8 @@ class NamedSharding(xla.GSPMDSharding):
         return self._hash
 
     def __repr__(self):
-        return f"NamedSharding(mesh={self.mesh}, spec={self.spec})"
+        kind = elsewhere(self)
+        return f"NamedSharding(mesh={self.mesh}, spec={self.spec}{f', memory_kind={kind}' if kind else ''})"
 
 
 def replicated_over(mesh: Mesh) -> NamedSharding:
@@ -369,7 +371,10 @@ def sharding_of(mesh: Mesh, hlo: Any, ndim: int, others: Sequence[Mesh] = ()) ->
 
 
 def over(sharding: NamedSharding, mesh: Mesh, ndim: int) -> NamedSharding | None:
-    """A sharding over the same devices as one whose mesh has them in the order of `mesh`; None where no PartitionSpec says so."""
+    """A sharding over the same devices, in their own memory, as one whose mesh has them in the order of `mesh`; None where no PartitionSpec
+    says so."""
+    if elsewhere(sharding):
+        sharding = NamedSharding(sharding.mesh, sharding.spec)
     devices = sharding.mesh.devices
     if devices is mesh.devices or tuple(devices.flat) == tuple(mesh.devices.flat):
         return sharding

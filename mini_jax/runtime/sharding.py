@@ -91,6 +91,10 @@ class _SingleDeviceSharding:
     def devices_indices_map(self, shape) -> dict[xla.Device, Index]:
         return {self._device: (slice(None),) * len(shape)}
 
+    def with_memory_kind(self, kind: str) -> xla.SingleDeviceSharding:
+        """The same device, another of its memories. ValueError, which names those there are, for a kind that it does not have."""
+        return on_device(self._device, kind)
+
     def __eq__(self, other):
         if type(other) is not xla.SingleDeviceSharding:
             return NotImplemented
@@ -107,9 +111,9 @@ _REPLICATED = xla.HloSharding.replicate()
 
 
 @functools.lru_cache(maxsize=None)
-def on_device(device: xla.Device) -> xla.SingleDeviceSharding:
-    """The sharding that keeps an array whole on `device`: one object for each device."""
-    return xla.SingleDeviceSharding(device)
+def on_device(device: xla.Device, memory_kind: str | None = None) -> xla.SingleDeviceSharding:
+    """The sharding that keeps an array whole on `device`: one object for each device, and memory that is not its own."""
+    return xla.SingleDeviceSharding(device) if memory_kind is None else xla.SingleDeviceSharding(device, memory_kind=memory_kind)
 
 
 @functools.lru_cache(maxsize=None)
@@ -168,6 +172,10 @@ class PmapSharding(xla.GSPMDSharding):
 
     def __hash__(self):
         return self._hash
+
+    def with_memory_kind(self, kind: str) -> "PmapSharding":
+        """NotImplementedError: what pmap spreads is where devices compute."""
+        raise NotImplementedError("an array that pmap has spread has no other memory kinds: give it a NamedSharding with device_put")
 
     def __repr__(self):
         axes = ", ".join(f"{size}:{'replicated' if dim is None else f'dimension {dim}'}"
