@@ -20,6 +20,7 @@ from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.meshes import NamedSharding
 from mini_jax.transforms import stages
 from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
@@ -323,6 +324,10 @@ def placed(traced: Traced, options: Options, call: Call) -> tuple[dispatch.Place
     wanted = wanted and [*wanted, *[None] * (len(call.leaves) - len(wanted))]
     results = options.out_shardings and options.out_shardings.over(traced.out_tree, "jit out_shardings", "the result")
     asked = [s for s in (*(wanted or ()), *(results or ())) if s is not None]
+    for sharding in asked:
+        if elsewhere(sharding):
+            raise NotImplementedError(f"jit: in_shardings and out_shardings can't ask for memory of the kind {sharding.memory_kind!r}: a program's arguments "
+                                      "are brought to its devices' own memory, and its results left there; put them elsewhere with device_put")
     mesh = next((s.mesh for s in asked if isinstance(s, NamedSharding)), None) or mesh_in(traced.jaxpr)
     if mesh is None:
         devices = {d for s in asked for d in s.device_set}
