@@ -109,6 +109,11 @@ def _move(e, eqn, x):
     return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, index_groups=params["groups"], reduction=reduction)
 
 
+@lowers(collectives.pvary_p)
+def _vary(e, eqn, x):
+    return x
+
+
 @lowers(collectives.ppermute_p)
 def _collective_permute(e, eqn, x):
     aval, groups = eqn.invars[0].aval, e.axes.groups(eqn.params["axes"])

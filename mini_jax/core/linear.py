@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from mini_jax.core.state import state
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import AbstractValue
 
@@ -31,9 +32,10 @@ class Accumulator:
 
     `wanted` False: nobody will read it, so a rule may skip the work of computing what it would add.
     `carried`: the sum lives in place (a ref, the carry of a loop), so that to add to a part of it costs no more than that part.
+    `partial`: it may hold each device's part of a sum over devices, until the backward pass ends (lax/totals.py).
     """
     __slots__ = ("aval", "value")
-    wanted, carried = True, False
+    wanted, carried, partial = True, False, True
 
     def __init__(self, aval: AbstractValue, value: Any = None):
         self.aval, self.value = aval, value
@@ -42,11 +44,19 @@ class Accumulator:
         """Add a cotangent of this input's type; a Zero or None adds nothing."""
         if cotangent is None or type(cotangent) is Zero:
             return
+        if state.reduced is not None:
+            cotangent = reduce_cotangent(self, cotangent)
         self.value = cotangent if self.value is None else add_cotangents(self.value, cotangent)
+
+    def contracted(self, values: tuple, dimensions: tuple) -> tuple[tuple, bool]:
+        """(values, whether they changed), for a transpose rule whose result is a product of all the values, the cotangent first: along axes
+        of a batch that the result is summed over in this backward pass and that all of them vary along, the rule is to contract the axis.
+        It has become part of each one's dimension given here, or for None a new leading one."""
+        return (values, False) if state.reduced is None or not state.reduced.now else contract_axes(self, values, dimensions)
 
     def takes_part(self, size: int) -> bool:
         """Had a cotangent that is zero but for `size` elements better be added by `update` to the sum that there is?"""
-        return self.carried or self.value is not None and 8 * size <= self.aval.size
+        return state.reduced is None and (self.carried or self.value is not None and 8 * size <= self.aval.size)
 
     def update(self, change: Callable[[Any], Any]) -> None:
         """Replace the sum, of which there is one where `takes_part` was true, by what `change` makes of it."""
@@ -64,6 +74,16 @@ class Accumulator:
 
 def add_cotangents(x, y):
     """x + y. Set by mini_jax.lax (the primitive add_any)."""
+    raise RuntimeError("mini_jax.lax is not loaded")
+
+
+def reduce_cotangent(accumulator: Accumulator, cotangent):
+    """A cotangent as the accumulator is to add it, in a backward pass that reduces over named axes. Set by lax/totals.py."""
+    raise RuntimeError("mini_jax.lax is not loaded")
+
+
+def contract_axes(accumulator: Accumulator, values: tuple, dimensions: tuple) -> tuple[tuple, bool]:
+    """What `Accumulator.contracted` says, where there are such axes. Set by lax/totals.py."""
     raise RuntimeError("mini_jax.lax is not loaded")
 
 

@@ -3,13 +3,30 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from mini_jax.runtime import xla
 
 
+class NamedAxis(NamedTuple):
+    """A named axis in scope. spread: its indices are on devices of their own (pmap, shard_map), not in one batch (vmap).
+    total: gradients are summed over it without being asked to."""
+    size: int
+    spread: bool = False
+    total: bool = False
+
+
+class Reduced(NamedTuple):
+    """The axes that a backward pass reduces over: those whose sums are taken where they come up, and those whose partial sums, one on each
+    device, are kept apart until the end. (lax/totals.py)"""
+    now: frozenset
+    last: frozenset
+
+
 class _State(threading.local):
     trace = None                        # set by core.trace to the evaluating trace; class attributes are every thread's default
-    axes: dict = {}                     # name -> size of the named axes in scope, outermost first; replaced, never mutated
+    axes: dict = {}                     # name -> NamedAxis of the named axes in scope, outermost first; replaced, never mutated
+    reduced: Reduced | None = None      # of the backward pass that is running
     source = None                       # while a program is replayed: the source of the equation at hand
     scope: str = ""                     # the name stack of `named_scope` and of transformations, "outer/inner"
 
@@ -51,10 +68,10 @@ class staging:
 
 
 @contextmanager
-def named_axes(axes: dict):
-    """`axes` (name -> size) are in scope, in addition to those that are."""
+def named_axes(axes: dict, *, spread: bool = False, total: bool = False):
+    """`axes` (name -> size) are in scope, in addition to those that are. spread, total: see NamedAxis."""
     saved = state.axes
-    state.axes = {**saved, **axes}
+    state.axes = {**saved, **{name: NamedAxis(size, spread, total) for name, size in axes.items()}}
     try:
         yield
     finally:
@@ -64,11 +81,30 @@ def named_axes(axes: dict):
 def axis_size(name) -> int:
     """The size of a named axis in scope; NameError if there is none of that name."""
     try:
-        return state.axes[name]
+        return state.axes[name].size
     except (KeyError, TypeError):
         bound = ", ".join(map(repr, state.axes)) or "none"
         raise NameError(f"unbound axis name: {name!r}. Axis names in scope here: {bound}. Collectives and axis_index work "
                         f"inside functions mapped with that name, e.g. vmap(f, axis_name={name!r}) or pmap(f, axis_name={name!r}).") from None
+
+
+@contextmanager
+def reducing(names):
+    """A backward pass in this block reduces over these named axes, and those that are `total`. Names that are not in scope mean nothing."""
+    chosen = [(name, axis) for name, axis in state.axes.items() if axis.total or name in names]
+    saved = state.reduced
+    state.reduced = Reduced(frozenset([name for name, axis in chosen if not axis.spread]),
+                            frozenset([name for name, axis in chosen if axis.spread])) if chosen else None
+    try:
+        yield
+    finally:
+        state.reduced = saved
+
+
+def reduced_axes() -> frozenset:
+    """All named axes that the backward pass which is running reduces over."""
+    reduced = state.reduced
+    return frozenset() if reduced is None else reduced.now | reduced.last
 
 
 @contextmanager

@@ -610,7 +610,7 @@ def _while(eqn, values, errors, silent):
 def _pmap(eqn, values, errors, silent):
     """Of the replicas' errors, the first one's."""
     params = eqn.params
-    with named_axes({params["axis_name"]: params["axis_size"]}):
+    with named_axes({params["axis_name"]: params["axis_size"]}, spread=True):
         inner = checked(params["jaxpr"], errors, silent)
     outs = eqn.primitive.bind(*values, **params | {"jaxpr": inner.jaxpr, "out_dims": (0,) * inner.count + params["out_dims"]})
     error, outs = inner.split(outs)

@@ -6,6 +6,9 @@ variable of its own, so that the transpose of psum, ∂(Σₛ xₛ)/∂xᵣ for 
 
 A value that is the same everywhere still takes part in a collective: types may promise less than they could
 know (a tangent is declared before it is clear along what it varies). Only what is no traced value is known to be the same.
+
+A backward pass that reduces over axes (lax/totals.py) takes the copies of a value that does not vary along them for one variable: there
+the transpose of psum hands its total to all.
 """
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.pytree import tree_flatten, tree_map
 from mini_jax.core.state import axis_size as _axis_size
-from mini_jax.core.state import state
+from mini_jax.core.state import reduced_axes, state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes, slicing
@@ -28,7 +31,7 @@ from mini_jax.lax.gather import GatherDimensionNumbers, gather as gather_slices
 from mini_jax.lax.iota import broadcasted_iota, iota
 
 __all__ = ["psum", "pmean", "pmax", "pmin", "all_gather", "all_to_all", "pswapaxes", "ppermute", "pshuffle", "psum_scatter", "pbroadcast", "pcast",
-           "pvary", "ragged_all_to_all", "axis_index", "axis_size", "psum_p", "pmax_p", "pmin_p", "all_gather_p", "all_to_all_p", "ppermute_p",
+           "pvary", "ragged_all_to_all", "axis_index", "axis_size", "psum_p", "pvary_p", "pmax_p", "pmin_p", "all_gather_p", "all_to_all_p", "ppermute_p",
            "psum_scatter_p", "axis_index_p"]
 
 
@@ -198,11 +201,43 @@ def _psum_jvp(primals, tangents, **params):
     return outs, [Zero(typeof(y).tangent()) if type(t) is Zero else next(sums) for y, t in zip(outs, tangents)]
 
 
-def _psum_transpose(cts, *args, **params):
-    pairs = [(arg, ct) for arg, ct in zip(args, cts) if isinstance(arg, Accumulator) and arg.wanted and type(ct) is not Zero]
-    if pairs:
-        for (arg, _), total in zip(pairs, psum_p.bind(*[ct for _, ct in pairs], **params)):
-            arg.add(total)
+def _psum_transpose(cts, *args, axes, groups):
+    """Each copy gets the sum of the cotangents of all copies of the sum; along an axis that is reduced over, of which there is one, that one."""
+    groups_of_args: dict[tuple, list] = {}
+    for arg, ct in zip(args, cts):
+        if isinstance(arg, Accumulator) and arg.wanted and type(ct) is not Zero:
+            own = frozenset() if groups is not None else reduced_axes() - typeof(ct).varying
+            groups_of_args.setdefault(tuple([name for name in axes if name not in own]), []).append((arg, ct))
+    for sent, pairs in groups_of_args.items():
+        found = psum_p.bind(*[ct for _, ct in pairs], axes=sent, groups=groups) if sent else [ct for _, ct in pairs]
+        for (arg, _), total in zip(pairs, found):
+            arg.add(_from_copies(arg, total, axes))
+
+
+def _from_copies(arg: Accumulator, ct, axes: tuple):
+    """The cotangent of a collective's operand, which takes part as so many copies even where it is the same along the axes."""
+    return from_copies(ct, frozenset(axes) - arg.aval.varying)
+
+
+def in_order(axes: frozenset) -> tuple:
+    """Named axes as they are nested."""
+    return tuple([name for name in state.axes if name in axes])
+
+
+def summed(x, axes: frozenset):
+    """x, summed over named axes."""
+    return psum_p.bind(x, axes=in_order(axes), groups=None)[0] if axes else x
+
+
+def from_copies(ct, axes: frozenset):
+    """The cotangent of a value that is the same along `axes`, from that of its copies, where the backward pass reduces over axes: a total, or in
+    parts (lax/totals.py)."""
+    reduced = state.reduced
+    if reduced is None:
+        return ct
+    ct = summed(ct, axes & reduced.now)
+    missing = (axes & reduced.last) - typeof(ct).varying
+    return pvary_p.bind(ct, axes=in_order(missing)) if missing else ct
 
 
 def _extremum_jvp(primitive: Primitive) -> Callable:
@@ -377,12 +412,20 @@ def _permuted(x, before, n, after, params):
 def _moves(primitive: Primitive, type_rule: Callable, over: Callable, transposed: Callable) -> None:
     """Set the rules of a collective that is linear. transposed(ct, **params): the collective that is its transpose, of ct."""
     primitive.type_rule = type_rule
-    primitive.transpose = lambda ct, x, **params: x.add(transposed(ct, **params))
+    primitive.transpose = lambda ct, x, **params: x.add(_from_copies(x, transposed(ct, **params), params["axes"]))
     shapes.linear_in_first(primitive)
     _batched(primitive, over)
 
 
-_moves(all_gather_p, _all_gather_type, _gathered, psum_scatter_p.bind)
+def _all_gather_transposed(ct, *, axes, sizes, dimension, groups):
+    """The sum of what the copies got; along axes that are reduced over, of a total one takes one's own part."""
+    if groups is not None or not frozenset(axes) <= reduced_axes() - typeof(ct).varying:
+        return psum_scatter_p.bind(ct, axes=axes, sizes=sizes, dimension=dimension, groups=groups)
+    size = typeof(ct).shape[dimension] // math.prod(sizes)
+    return slicing.dynamic_slice_in_dim(ct, elementwise.mul(axis_index(axes), np.int32(size)), size, dimension)
+
+
+_moves(all_gather_p, _all_gather_type, _gathered, _all_gather_transposed)
 _moves(psum_scatter_p, _psum_scatter_type, _scattered, all_gather_p.bind)
 _moves(all_to_all_p, _all_to_all_type, _exchanged, all_to_all_p.bind)
 _moves(ppermute_p, _ppermute_type, _permuted,
@@ -527,10 +570,35 @@ def pbroadcast(x, axis_name, source: int):
     return tree_map(send, x)
 
 
+pvary_p = Primitive("pvary", facts={"family": "collectives", "named_axes": True, "axes": lambda params: params["axes"]})
+pvary_p.type_rule = lambda x, *, axes: x.update(varying=x.varying | frozenset(axes))
+pvary_p.transpose = lambda ct, x, *, axes: x.add(from_copies(ct, frozenset(axes)))
+shapes.linear_in_first(pvary_p)
+
+
+def _pvary_batch(axis, args, dims, *, axes):
+    (x,), (dim,) = args, dims
+    if axis.name is not None and axis.name in axes and dim is None:
+        x, dim = _in_front(x, None, axis.size), 0
+    rest = tuple([a for a in axes if a != axis.name])
+    return pvary_p.bind(x, axes=rest) if rest else x, dim
+
+
+pvary_p.batch = _pvary_batch
+
+
 def pvary(x, axis_name):
-    """x. It marks a value as varying over named axes where types are checked for that; here types follow by themselves."""
-    axis_size(axis_name)
-    return x
+    """x, a pytree, of which each index of the named axes has a copy of its own: its type says that it differs along them.
+
+    Derivatives that are summed over an axis (reduce_axes) are those of each copy. Raises NameError for a name that is not in scope.
+    """
+    names = _names(axis_name)
+    axis_size(names)
+
+    def vary(leaf):
+        missing = tuple([name for name in names if name not in typeof(leaf).varying])
+        return pvary_p.bind(leaf, axes=missing) if missing else leaf
+    return tree_map(vary, x)
 
 
 def pcast(x, axis_name, *, to: str):

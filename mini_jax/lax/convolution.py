@@ -344,6 +344,8 @@ def _conv_transpose(ct, lhs, rhs, **params):
         return
     params["preferred_element_type"] = None
     other = convert_element_type(rhs if x is lhs else lhs, ct.dtype)
+    if x is rhs and params["batch_group_count"] == 1:
+        (ct, other), _ = x.contracted((ct, other), (params["dimension_numbers"].out_spec[0], params["dimension_numbers"].lhs_spec[0]))
     x.add(convert_element_type(gradient(ct, x.shape, other, **params), x.dtype))
 
 

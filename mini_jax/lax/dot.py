@@ -277,6 +277,10 @@ def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_elem
     # The result has dimensions (batch, free, paired) or (batch, paired, free), where `paired` are x's contracted dimensions in
     # the order in which their partners stand in `other`.
     paired = [contract[other_contract.index(d)] for d in sorted(other_contract)]
+    (ct, other), has_axis = x.contracted((ct, other), (None, None))
+    if has_axis:                                         # of a batch: one more dimension, in front of both, to sum over
+        ct_batch, ct_summed, other_batch, other_free = [tuple([d + 1 for d in dims]) for dims in (ct_batch, ct_summed, other_batch, other_free)]
+        ct_summed, other_free = (0, *ct_summed), (0, *other_free)
     leading, trailing = [d for d in free if _sized(x, d)], [d for d in paired if _sized(x, d)]
     ct_first = not (leading and trailing) or leading[0] < trailing[0]
     if type(precision) is tuple:

@@ -202,6 +202,11 @@ def _gather_jvp(primals, tangents, *, fill_value, **params):
 
 def _gather_transpose(ct, operand, indices, *, dimension_numbers, slice_sizes, fill_value, **promises):
     dims = ScatterDimensionNumbers(*dimension_numbers)
+    if not dims.operand_batching_dims and operand.wanted:
+        (ct, indices), has_axis = operand.contracted((ct, indices), (None, None))
+        if has_axis:
+            dims = dims._replace(update_window_dims=tuple([d + 1 for d in dims.update_window_dims]))
+            promises |= {"indices_are_sorted": False, "unique_indices": False}
     if operand.takes_part(typeof(ct).size):
         operand.update(lambda total: scatter_add_p.bind(total, indices, ct, dimension_numbers=dims, **promises))
     elif operand.wanted:

@@ -12,7 +12,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise as ew
-from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, batched_at, gather_p,
+from mini_jax.lax.gather import (GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers, batched_at, gather_p, scatter_add_p,
                                  scatter_p, zeros_of)
 from mini_jax.lax.iota import broadcasted_iota, iota, iota_p
 from mini_jax.lax.selection import select_n
@@ -277,7 +277,17 @@ def _dynamic_slice_transpose(ct, x, *starts, slice_sizes):
         x.update(lambda total: dynamic_update_slice_p.bind(
             total, add_any(dynamic_slice_p.bind(total, *starts, slice_sizes=slice_sizes), ct), *starts))
     elif x.wanted:
-        x.add(dynamic_update_slice_p.bind(zeros_of(x), ct, *starts))
+        (ct, *starts), has_axis = x.contracted((ct, *starts), (None,) * (1 + x.ndim))
+        x.add(_windows_added(x, ct, starts) if has_axis else dynamic_update_slice_p.bind(zeros_of(x), ct, *starts))
+
+
+def _windows_added(x, windows, starts: Sequence):
+    """Zeros like x, with windows, one for each entry of the starts, added where they start."""
+    vectors = concatenate([reshape(convert_element_type(start, np.int32), (typeof(windows).shape[0], 1)) for start in starts], 1)
+    every = tuple(range(x.ndim))
+    numbers = ScatterDimensionNumbers(tuple([d + 1 for d in every]), (), every)
+    return scatter_add_p.bind(zeros_of(x), vectors, windows, dimension_numbers=numbers, indices_are_sorted=False, unique_indices=False,
+                              mode=GatherScatterMode.CLIP)
 
 
 def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):

@@ -6,11 +6,12 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from mini_jax.core import dtypes
+from mini_jax.core import linear as derivatives
 from mini_jax.core.linear import Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, ProgramInfo, function_name
 from mini_jax.core.pytree import PyTreeDef, broadcast_prefix, keystr, register_pytree_node, register_static, tree_flatten_with_path
 from mini_jax.core.refs import WHOLE, addupdate_p, described, is_ref, refuse_refs, replace, whole
-from mini_jax.core.state import current_trace, state
+from mini_jax.core.state import current_trace, reducing, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.tracebacks import boundary, boundary_of
 from mini_jax.core.staging import eval_jaxpr
@@ -80,6 +81,18 @@ def _positions(argnums, count: int, info_name: str, transformation: str) -> tupl
     if len(set(out)) != len(out):
         raise ValueError(f"{transformation}: argnums={argnums} names an argument twice")
     return tuple(out)
+
+
+def axis_names(reduce_axes, transformation: str) -> tuple:
+    """The names in reduce_axes; TypeError where they are not a sequence of hashable ones."""
+    if isinstance(reduce_axes, str):
+        return (reduce_axes,)
+    try:
+        names = tuple(reduce_axes)
+        hash(names)
+    except TypeError:
+        raise TypeError(f"{transformation}: reduce_axes must be a sequence of axis names, got {reduce_axes!r:.100}") from None
+    return names
 
 
 def _check_callable(fun, transformation: str):
@@ -200,10 +213,10 @@ class VJP:
 
     May be called many times; it holds the residuals of the forward pass, and is a pytree of these, so it can be saved, returned and carried.
     """
-    __slots__ = ("_linear", "in_tree", "out_tree", "_info", "_program", "__weakref__")
+    __slots__ = ("_linear", "in_tree", "out_tree", "_info", "_reduce_axes", "_program", "__weakref__")
 
-    def __init__(self, linear: Linear, in_tree: PyTreeDef, out_tree: PyTreeDef, info: ProgramInfo):
-        self._linear, self.in_tree, self.out_tree, self._info, self._program = linear, in_tree, out_tree, info, None
+    def __init__(self, linear: Linear, in_tree: PyTreeDef, out_tree: PyTreeDef, info: ProgramInfo, reduce_axes: tuple = ()):
+        self._linear, self.in_tree, self.out_tree, self._info, self._reduce_axes, self._program = linear, in_tree, out_tree, info, reduce_axes, None
 
     def _flattened(self):
         """Its residuals, and itself without them."""
@@ -214,13 +227,14 @@ class VJP:
     @staticmethod
     def _of(program: "VJP", residuals: Sequence) -> "VJP":
         linear = program._linear._replace(residuals=dict(zip(program._linear.residuals, residuals)))
-        out = VJP(linear, program.in_tree, program.out_tree, program._info)
+        out = VJP(linear, program.in_tree, program.out_tree, program._info, program._reduce_axes)
         out._program = program
         return out
 
     @boundary
     def __call__(self, cotangent):
-        return self.in_tree.unflatten([instantiate(ct) for ct in transpose_flat(self._linear, self._cotangents(cotangent))])
+        with reducing(self._reduce_axes):
+            return self.in_tree.unflatten([instantiate(ct) for ct in transpose_flat(self._linear, self._cotangents(cotangent))])
 
     def _cotangents(self, cotangent) -> list:
         """A cotangent given by the user, flat."""
@@ -260,7 +274,8 @@ class VJP:
                 else:
                     accumulators.append(InRef(type_.tangent(), wish) if is_ref(wish) else Refused(type_.tangent()) if type(wish) is DontWant else None)
             known = [(a, ct) for a, ct in zip(atoms, cts) if a is not None]
-            found = transpose_flat(linear._replace(outs=[a for a, _ in known]), [ct for _, ct in known], accumulators)
+            with reducing(self._reduce_axes):
+                found = transpose_flat(linear._replace(outs=[a for a, _ in known]), [ct for _, ct in known], accumulators)
             results = []
             for i, (wish, ct) in enumerate(zip(what, found)):
                 if i in linear.refs and is_ref(wish):
@@ -333,12 +348,15 @@ def _check_wish(wish, type_, position: int, info: ProgramInfo) -> None:
 class InRef(Carried):
     """An accumulator that is a ref: what is added is added there."""
     __slots__ = ("ref",)
+    partial = False
 
     def __init__(self, aval, ref):
         self.aval, self.value, self.ref = aval, None, ref
 
     def add(self, cotangent) -> None:
         if cotangent is not None and type(cotangent) is not Zero:
+            if state.reduced is not None:
+                cotangent = derivatives.reduce_cotangent(self, cotangent)
             addupdate_p.bind(self.ref, cotangent, structure=WHOLE)
 
     def update(self, change: Callable) -> None:
@@ -346,13 +364,15 @@ class InRef(Carried):
 
 
 @boundary
-def vjp(fun: Callable, *primals, has_aux: bool = False):
+def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes: Sequence = ()):
     """(fun(*primals), f_vjp): the value, and the function from a cotangent of it to a tuple of cotangents of the arguments.
 
     f_vjp computes vᵀ·∂fun(primals), by reverse mode. has_aux: fun returns (value, aux); the result is (value, f_vjp, aux).
+    reduce_axes: as for `grad`; they must be in scope where f_vjp is called.
     Raises TypeError for arguments that are no arrays; f_vjp raises for cotangents that don't fit.
     """
     _check_callable(fun, "vjp")
+    reduce_axes = axis_names(reduce_axes, "vjp")
     leaves, tree = _flatten(primals)
     info = _info("vjp", fun, primals)
     flat, result = _flat_fun(fun, tree, info, has_aux)
@@ -360,29 +380,31 @@ def vjp(fun: Callable, *primals, has_aux: bool = False):
     count = len(outs) - result.get("count", 0)
     linear = linear._replace(outs=linear.outs[:count], out_types=linear.out_types[:count])
     value = result["tree"].unflatten(outs[:count])
-    f_vjp = VJP(linear, tree, result["tree"], info)
+    f_vjp = VJP(linear, tree, result["tree"], info, reduce_axes)
     return (value, f_vjp, result["aux_tree"].unflatten(outs[count:])) if has_aux else (value, f_vjp)
 
 
 def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-                   allow_int: bool = False) -> Callable:
+                   allow_int: bool = False, reduce_axes: Sequence = ()) -> Callable:
     """The function that returns (fun(*args), gradient in the arguments `argnums`), with `fun` real and scalar.
 
     argnums: an int, or a tuple of ints for a tuple of gradients; each has the structure of its argument.
     has_aux: fun returns (value, aux), and the result is ((value, aux), gradient).
     holomorphic: fun is complex and holomorphic. allow_int: integer arguments are allowed and get float0 gradients.
+    reduce_axes: as for `grad`.
     The gradient in a complex argument x + iy is ∂/∂x - i ∂/∂y, the conjugate of the direction in which fun grows.
     Raises TypeError where the value is no real scalar or an argument has no derivatives.
     """
     _check_callable(fun, "value_and_grad")
+    reduce_axes = axis_names(reduce_axes, "value_and_grad")
 
     @boundary_of(fun)
     def value_and_grad_fun(*args, **kwargs):
-        return _value_and_grad("value_and_grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int)
+        return _value_and_grad("value_and_grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int, reduce_axes)
     return value_and_grad_fun
 
 
-def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomorphic, allow_int):
+def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomorphic, allow_int, reduce_axes):
     positions = _positions(argnums, len(args), function_name(fun), transformation)
     chosen = tuple([args[p] for p in positions])
     leaves, tree = _flatten(chosen)
@@ -399,7 +421,8 @@ def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomor
     count = len(outs) - result.get("count", 0)
     _check_scalar(outs[:count], result["tree"], info, holomorphic)
     one = np.ones((), linear.out_types[0].dtype)[()]
-    gradient = [instantiate(ct) for ct in transpose_flat(linear._replace(outs=linear.outs[:1]), [one])]
+    with reducing(reduce_axes):
+        gradient = [instantiate(ct) for ct in transpose_flat(linear._replace(outs=linear.outs[:1]), [one])]
     value = result["tree"].unflatten(outs[:count])
     gradients = tree.unflatten(gradient)
     gradients = gradients[0] if isinstance(argnums, (int, np.integer)) else gradients
@@ -423,27 +446,36 @@ def _check_scalar(outs: Sequence, tree: PyTreeDef, info: ProgramInfo, holomorphi
 
 
 def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-         allow_int: bool = False) -> Callable:
+         allow_int: bool = False, reduce_axes: Sequence = ()) -> Callable:
     """The gradient of `fun`, a function with a real scalar result, in the arguments `argnums`.
 
     As value_and_grad, without the value; with has_aux the result is (gradient, aux).
+    reduce_axes: named axes (of vmap, pmap, shard_map) around the call. The gradient in an argument that is the same along such an axis is that
+        of the sum of fun over the axis, itself the same along it; no gradient of one index is ever computed along an axis of vmap, and along
+        axes of devices there is one communication, at the end. In an argument that differs along the axis, and along all other axes, it is
+        the gradient of each index. Names that are not in scope mean nothing.
+
+    >>> vmap(grad(loss, reduce_axes=("batch",)), in_axes=(None, 0), out_axes=None, axis_name="batch")(w, xs)     # ∂/∂w Σ loss(w, x)
     """
     _check_callable(fun, "grad")
+    reduce_axes = axis_names(reduce_axes, "grad")
 
     @boundary_of(fun)
     def grad_fun(*args, **kwargs):
-        value, gradient = _value_and_grad("grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int)
+        value, gradient = _value_and_grad("grad", fun, args, kwargs, argnums, has_aux, holomorphic, allow_int, reduce_axes)
         return (gradient, value[1]) if has_aux else gradient
     return grad_fun
 
 
 @boundary
-def linear_transpose(fun: Callable, *primals) -> Callable:
+def linear_transpose(fun: Callable, *primals, reduce_axes: Sequence = ()) -> Callable:
     """The transpose of a function that is linear in its arguments: from a cotangent of the result to a tuple of cotangents.
 
     primals give the types only (arrays or ShapeDtypeStructs). Raises NotImplementedError where fun is not linear.
+    reduce_axes: as for `grad`.
     """
     _check_callable(fun, "linear_transpose")
+    reduce_axes = axis_names(reduce_axes, "linear_transpose")
     leaves, tree = _flatten(primals)
     info = _info("linear_transpose", fun, primals)
     refuse_refs("linear_transpose", leaves)
@@ -461,7 +493,7 @@ def linear_transpose(fun: Callable, *primals) -> Callable:
     finally:
         trace.end()
     linear = Linear(trace.eqns, dict(zip(trace.constvars, trace.consts)), trace.invars, atoms, types, [a.aval for a in atoms])
-    f_transpose = VJP(linear, tree, result["tree"], info)
+    f_transpose = VJP(linear, tree, result["tree"], info, reduce_axes)
     return f_transpose
 
 
@@ -534,9 +566,13 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
 
 def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
-           allow_int: bool = False) -> Callable:
-    """The Jacobian of `fun` in the arguments `argnums`, row by row, by reverse mode (good for few outputs). As jacfwd."""
+           allow_int: bool = False, reduce_axes: Sequence = ()) -> Callable:
+    """The Jacobian of `fun` in the arguments `argnums`, row by row, by reverse mode (good for few outputs). As jacfwd.
+
+    reduce_axes: as for `grad`.
+    """
     _check_callable(fun, "jacrev")
+    reduce_axes = axis_names(reduce_axes, "jacrev")
 
     @boundary_of(fun)
     def jacfun(*args, **kwargs):
@@ -550,7 +586,8 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         linear = linear._replace(outs=linear.outs[:count], out_types=linear.out_types[:count])
         for out in outs[:count]:
             _check_output(typeof(out), info, holomorphic)
-        rows = vmap(lambda *cts: [instantiate(ct) for ct in transpose_flat(linear, cts)])(*_standard_basis(outs[:count]))
+        with reducing(reduce_axes):
+            rows = vmap(lambda *cts: [instantiate(ct) for ct in transpose_flat(linear, cts)])(*_standard_basis(outs[:count]))
         by_input = [_split_rows(row, outs[:count], 0) for row in rows]
         jacobian = result["tree"].unflatten([_argument_tree(tree, argnums, [parts[j] for parts in by_input]) for j in range(count)])
         return (jacobian, result["aux_tree"].unflatten(outs[count:])) if has_aux else jacobian

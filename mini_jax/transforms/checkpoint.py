@@ -20,7 +20,7 @@ from mini_jax.transforms.refs import check_aliases, takes_refs
 from mini_jax.transforms.linearize import linearize_jaxpr, transpose_call
 from mini_jax.transforms.vmap import batch_call
 
-remat_p = Primitive("checkpoint", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+remat_p = Primitive("checkpoint", multiple_results=True, memoize=False, facts={"family": "higher_order", "parts": True})
 
 
 def _impl(*args, jaxpr, **_):

@@ -35,7 +35,7 @@ _flatten = xla.registry.flatten
 
 # --- the primitive: a call that stays a call ------------------------------------------------------------------------------------
 
-jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order", "call": True, "named_axes": True})
+jit_p = Primitive("jit", multiple_results=True, memoize=False, facts={"family": "higher_order", "call": True, "parts": True, "named_axes": True})
 
 
 def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:

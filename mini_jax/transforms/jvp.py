@@ -14,6 +14,7 @@ from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import Trace, Tracer, typeof
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
+from mini_jax.lax.collectives import pvary_p
 
 
 class JVPTracer(Tracer):
@@ -162,7 +163,8 @@ class JVPTrace(Trace):
             if primitive.linearize is not None and type(parent) is LinearTrace:
                 outs, nonzero, linear = primitive.linearize(primals, [t is not None for t in tangents], **params)
                 outs_dot = iter(linear(*[t for t in tangents if t is not None]))
-                return [JVPTracer(self, y, next(outs_dot)) if live else y for y, live in zip(outs, nonzero)]
+                return [JVPTracer(self, y, _varied(next(outs_dot), y) if state.axes else next(outs_dot)) if live else y
+                        for y, live in zip(outs, nonzero)]
             if primitive.jvp is None:
                 raise NotImplementedError(f"the derivative of {primitive.name} is not defined; custom_jvp or custom_vjp can define one "
                                           "for the function around it, stop_gradient leaves it out")
@@ -170,6 +172,8 @@ class JVPTrace(Trace):
             if primitive.memoize:                       # it holds no function of the user's: all that its rule does is of one line
                 state.source = where
             out, out_dot = primitive.jvp(primals, tangents, **params)
+            if state.axes and type(parent) is LinearTrace:
+                out_dot = [_varied(t, y) for t, y in zip(out_dot, out)] if primitive.multiple_results else _varied(out_dot, out)
         except DifferentiatedWriteError as error:
             raise error.known(args) from None
         finally:
@@ -192,6 +196,15 @@ class JVPTrace(Trace):
         if type(value) is JVPTracer and value._trace is self:
             return value.primal, value.tangent
         return value, zero_like(value)
+
+
+def _varied(tangent, primal):
+    """A tangent that a linear program records, varying along the named axes along which the value does: what a rule handed on as it is, as
+    that of b in x + b, was broadcast, and its cotangent is to be summed."""
+    if type(tangent) is Zero:
+        return tangent
+    missing = typeof(primal).varying - typeof(tangent).varying
+    return pvary_p.bind(tangent, axes=tuple([name for name in state.axes if name in missing])) if missing else tangent
 
 
 def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence, info: ProgramInfo | None = None) -> tuple[list, list]:

@@ -4,16 +4,18 @@ After Radul et al., "You Only Linearize Once" (2022).
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, NamedTuple, Sequence
 
 from mini_jax.core.linear import Accumulator, Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, dce, memoized
 from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import StagingTrace, eval_jaxpr
-from mini_jax.core.state import current_trace, staging, state
+from mini_jax.core.state import current_trace, reduced_axes, staging, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import RefType
 from mini_jax.core.dtypes import float0
+from mini_jax.lax import totals
 from mini_jax.transforms.jvp import DifferentiatedRef, JVPTrace, JVPTracer, LinearTrace
 
 
@@ -67,7 +69,8 @@ def transpose_flat(linear: Linear, cotangents: Sequence, accumulators: Sequence[
         given = {var: acc for var, acc in zip(linear.invars, accumulators) if var is not None and acc is not None}
     inputs = [None if var is None else given.setdefault(var, Accumulator(var.aval)) for var in linear.invars]
     backward_pass(linear.eqns, linear.residuals, given, linear.outs, cotangents)
-    return [Zero(_gradient_type(t)) if acc is None else acc.result() for acc, t in zip(inputs, linear.in_types)]
+    types = [_gradient_type(t) for t in linear.in_types]
+    return totals.complete([Zero(t) if acc is None else acc.result() for acc, t in zip(inputs, types)], types)
 
 
 def _gradient_type(t):
@@ -87,7 +90,7 @@ def backward_pass(eqns: Sequence[JaxprEqn], values: dict[Var, Any], accumulators
             if found is None:
                 found = accumulators[atom] = Accumulator(atom.aval)
             found.add(ct)
-    saved = state.source
+    saved, reduces = state.source, state.reduced is not None
     try:
         for eqn in reversed(eqns):
             primitive = eqn.primitive
@@ -101,6 +104,8 @@ def backward_pass(eqns: Sequence[JaxprEqn], values: dict[Var, Any], accumulators
                 if acc is None or acc.value is None:
                     continue
                 ct = acc.value
+            if reduces:
+                ct = _for_rule(primitive, ct, [var.aval for var in eqn.outvars])
             if primitive.transpose is None:
                 raise NotImplementedError(f"{primitive.name} has no transpose: it is not linear in the argument that is being differentiated")
             args = []
@@ -118,6 +123,15 @@ def backward_pass(eqns: Sequence[JaxprEqn], values: dict[Var, Any], accumulators
             primitive.transpose(ct, *args, **eqn.params)
     finally:
         state.source = saved
+
+
+def _for_rule(primitive, ct, types: Sequence):
+    """The cotangents of an equation's results as its transpose rule takes them, in a pass that reduces over named axes."""
+    if not primitive.multiple_results:
+        return totals.of_copies(ct, types[0])
+    if primitive.facts.get("family") == "higher_order" and not primitive.facts.get("parts"):
+        ct = totals.complete(ct, types)                  # of loops and branches, and of rules that users wrote, which may not be linear
+    return [totals.of_copies(c, t) for c, t in zip(ct, types)]
 
 
 class Linearized(NamedTuple):
@@ -180,10 +194,17 @@ class Transposed(NamedTuple):
 CARRIED = "carried"
 
 
-@memoized
-def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple[bool, ...]) -> Transposed:
+def memoized_backward(rule: Callable) -> Callable:
+    """`memoized`, for what transposes programs: what it computes depends on the axes that the backward pass reduces over, too."""
+    cached = memoized(functools.wraps(rule)(lambda jaxpr, reduced, *key: rule(jaxpr, *key)))
+    return functools.wraps(rule)(lambda jaxpr, *key: cached(jaxpr, state.reduced, *key))
+
+
+@memoized_backward
+def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple) -> Transposed:
     """Transpose a program. linear_inputs: for each input False (a plain value), True, None (linear, but nobody wants its cotangent), or
     CARRIED (linear; its cotangent is added in place to a sum, which is a further input of the result, after the others).
+    ct_nonzero: for each output whether there is a cotangent; where it is in parts along some axes (lax/totals.py), these axes.
 
     Parts of the program that depend on plain values only are run forward first.
     """
@@ -191,7 +212,8 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple[bool, 
     try:
         with current_trace(known), staging(True):
             values = [known.new_input(t) if is_linear is False else None for t, is_linear in zip(jaxpr.in_types, linear_inputs)]
-            cts = [known.new_input(t) if live else Zero(t) for t, live in zip(jaxpr.out_types, ct_nonzero)]
+            cts = [known.new_input(t if live is True else t.update(varying=t.varying | live)) if live else Zero(t)
+                   for t, live in zip(jaxpr.out_types, ct_nonzero)]
             trace = LinearTrace(jaxpr.info, known)
             inputs = [trace.new_input(t) if v is None else v for v, t in zip(values, jaxpr.in_types)]
             with current_trace(trace):
@@ -210,10 +232,15 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple[bool, 
     return Transposed(program.hoisted(), consts, nonzero)
 
 
+def _extra_axes(ct, type_) -> frozenset:
+    """The axes along which a cotangent is in parts."""
+    return reduced_axes() & (typeof(ct).varying - type_.varying)
+
+
 def transpose_call(primitive, cts: Sequence, args: Sequence, jaxpr: Jaxpr, params: dict) -> None:
     """The transpose of a primitive that calls a program: the same primitive calling the transposed program."""
     kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
-    back = transpose_jaxpr(jaxpr, kinds, tuple([type(ct) is not Zero for ct in cts]))
+    back = transpose_jaxpr(jaxpr, kinds, tuple([_extra_axes(ct, t) or True if type(ct) is not Zero else False for ct, t in zip(cts, jaxpr.out_types)]))
     values = [a for a in args if not isinstance(a, Accumulator)]
     outs = iter(primitive.bind(*back.consts, *values, *[ct for ct in cts if type(ct) is not Zero], jaxpr=back.jaxpr, **params))
     for arg, live in zip([a for a in args if isinstance(a, Accumulator)], back.nonzero):

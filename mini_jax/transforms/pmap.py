@@ -40,7 +40,7 @@ from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
 from mini_jax.transforms.jvp import jvp_jaxpr
-from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.linearize import linearize_jaxpr, memoized_backward, transpose_jaxpr
 from mini_jax.transforms.vmap import Axis, batch_jaxpr, check_axes, flat_in_axes, is_none, mapped_size, result_axis, vmap
 
 _flatten = xla.registry.flatten
@@ -86,7 +86,7 @@ def _fitting(args, params: dict) -> dict:
     """The parameters with the program for what its arguments vary along here. ValueError for a result that should be the same for all."""
     name = params["axis_name"]
     types = [part_type(typeof(arg), d, name) for arg, d in zip(args, params["in_dims"])]
-    with named_axes({name: params["axis_size"]}):
+    with named_axes({name: params["axis_size"]}, spread=True):
         jaxpr = for_types(params["jaxpr"], types)
     for t, d in zip(jaxpr.out_types, params["out_dims"]):
         if d is None and name in t.varying:
@@ -139,7 +139,7 @@ def _discharge(trace, args, params):
 
 def _jvp(primals, tangents, *, jaxpr, in_dims, out_dims, **params):
     nonzero = tuple([type(t) is not Zero for t in tangents])
-    with named_axes({params["axis_name"]: params["axis_size"]}):
+    with named_axes({params["axis_name"]: params["axis_size"]}, spread=True):
         program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
     live = lambda dims, marks: tuple([d for d, mark in zip(dims, marks) if mark])
     results = pmap_p.bind(*consts, *primals, *live(tangents, nonzero), jaxpr=program, **params,
@@ -152,7 +152,7 @@ def _jvp(primals, tangents, *, jaxpr, in_dims, out_dims, **params):
 def _linearize(primals, nonzero, *, jaxpr, in_dims, out_dims, **params):
     """Both the primal and the linear program are pmaps; residuals stay where they were computed."""
     name = params["axis_name"]
-    with named_axes({name: params["axis_size"]}):
+    with named_axes({name: params["axis_size"]}, spread=True):
         parts = linearize_jaxpr(jaxpr, tuple(nonzero))
     new = parts.primal.out_types[len(out_dims):]
     primal_in, primal_out = (None,) * len(parts.consts) + in_dims, out_dims + tuple([0 if name in t.varying else None for t in new])
@@ -192,14 +192,14 @@ class Backward(NamedTuple):
     nonzero: tuple
 
 
-@memoized
+@memoized_backward
 def _backward(jaxpr: Jaxpr, name, size: int, in_dims: tuple, out_dims: tuple, kinds: tuple, live: tuple) -> Backward:
     """The transpose of the program of one replica, within its axis.
 
     A result that all share is the mean of the replicas' copies: each copy gets its part of the cotangent. What an input that
     all share gets is the sum over replicas, of all such inputs in one communication.
     """
-    with named_axes({name: size}):
+    with named_axes({name: size}, spread=True):
         back = transpose_jaxpr(jaxpr, kinds, live)
         value_dims = [d for d, kind in zip(in_dims, kinds) if kind is False]
         ct_dims = [d for d, mark in zip(out_dims, live) if mark]
@@ -231,7 +231,7 @@ def _batch(axis, args, dims, *, jaxpr, axis_name, axis_size, in_dims, out_dims, 
     """pmap of the batched program. Where a batch dimension and the dimension that pmap cuts meet, both shift accordingly."""
     inner = tuple([b if b is None or d is None else b - (b > d + (b <= d)) for b, d in zip(dims, in_dims)])
     cut = tuple([d if b is None or d is None else d + (b <= d) for b, d in zip(dims, in_dims)])
-    with named_axes({axis_name: axis_size}):
+    with named_axes({axis_name: axis_size}, spread=True):
         batched = batch_jaxpr(jaxpr, axis, inner)
     out_cut = tuple([d if b is None or d is None else d + (b <= d) for b, d in zip(batched.out_dims, out_dims)])
     outs = pmap_p.bind(*batched.consts, *args, jaxpr=batched.jaxpr, axis_name=axis_name, axis_size=axis_size,
@@ -301,7 +301,7 @@ def _on_whole_values(jaxpr: Jaxpr, params: dict, kept_consts: Sequence[bool], ke
 def _run_again(params: dict, values: Sequence, kind: str) -> list:
     """How debug_nans finds the operation that made a NaN: all replicas together, as a batch, one operation after the other."""
     name, size = params["axis_name"], params["axis_size"]
-    with named_axes({name: size}):
+    with named_axes({name: size}, spread=True):
         batched = batch_jaxpr(params["jaxpr"], Axis(size, name), params["in_dims"], params["out_dims"])
     return nonfinite.run(batched.jaxpr, [*batched.consts, *values], kind)
 
@@ -358,7 +358,7 @@ def record(fun: Callable, options: Options, call: Call) -> Mapped:
     name = options.axis_name
     if name is None:
         name = jit.programs.of(fun).setdefault((UnnamedAxis, options, tuple(state.axes.items())), UnnamedAxis(info.name))
-    with named_axes({name: size}):
+    with named_axes({name: size}, spread=True):
         traced = jit.record_as(fun, call, tuple([part_type(t, d, name) for t, d in zip(types, in_dims)]), info)
     out_axes = broadcast_prefix(_unflatten(options.out_axes), traced.out_tree, is_none, "pmap out_axes", "the result")
     out_dims = tuple([result_axis(t.ndim, name in t.varying, axis, i, traced.out_tree, info)

@@ -32,7 +32,7 @@ from mini_jax.runtime.dispatch import FunctionCaches, once
 from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec as P, current_mesh
 from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable
 from mini_jax.transforms.jvp import jvp_jaxpr
-from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.linearize import linearize_jaxpr, memoized_backward, transpose_jaxpr
 from mini_jax.transforms.vmap import batch_jaxpr
 
 __all__ = ["shard_map"]
@@ -99,7 +99,7 @@ def _chosen(values: Sequence, marks: Sequence) -> tuple:
 
 def _jvp(primals, tangents, *, jaxpr, in_specs, out_specs, **params):
     nonzero = tuple([type(t) is not Zero for t in tangents])
-    with named_axes(_sizes(params["mesh"], params["manual"])):
+    with named_axes(_sizes(params["mesh"], params["manual"]), spread=True):
         program, consts, out_nonzero = jvp_jaxpr(jaxpr, nonzero)
     results = shard_map_p.bind(*consts, *primals, *_chosen(tangents, nonzero), jaxpr=program, **params,
                                in_specs=(P(),) * len(consts) + in_specs + _chosen(in_specs, nonzero),
@@ -121,7 +121,7 @@ class _Parts(NamedTuple):
 
 @memoized
 def _in_parts(jaxpr: Jaxpr, mesh: Mesh, manual: tuple, nonzero: tuple) -> _Parts:
-    with named_axes(_sizes(mesh, manual)):
+    with named_axes(_sizes(mesh, manual), spread=True):
         found = linearize_jaxpr(jaxpr, nonzero)
         count = len(jaxpr.outvars)
         new = found.primal.out_types[count:]
@@ -157,14 +157,14 @@ def _linearize(primals, nonzero, *, jaxpr, mesh, manual, in_specs, out_specs, **
     return results[:len(out_specs)], parts.out_nonzero, linear
 
 
-@memoized
+@memoized_backward
 def _backward(jaxpr: Jaxpr, mesh: Mesh, manual: tuple, in_specs: tuple, out_specs: tuple, kinds: tuple, live: tuple):
     """The transpose of the program of one device: (program, constants, which linear inputs get a cotangent).
 
     A result that is the same along an axis gives each copy its part of the cotangent; what an input that is the same along one gets is
     summed over it, of all such inputs in one communication for each set of axes."""
     sizes = _sizes(mesh, manual)
-    with named_axes(sizes):
+    with named_axes(sizes, spread=True):
         back = transpose_jaxpr(jaxpr, kinds, live)
         count = len(back.consts) + sum([k is False for k in kinds])
         ct_specs = _chosen(out_specs, live)
@@ -218,7 +218,7 @@ def _batch(axis, args, dims, *, jaxpr, in_specs, out_specs, **params):
     parts = math.prod([sizes[name] for name in cut])
     if axis.size % parts:
         raise ValueError(f"vmap: a batch of {axis.size} can't be cut into {parts} equal parts by spmd_axis_name {cut}")
-    with named_axes(sizes):
+    with named_axes(sizes, spread=True):
         batched = batch_jaxpr(jaxpr, axis._replace(size=axis.size // parts, cut=()) if cut else axis, tuple(dims))
     specs = tuple([_inserted(spec, d, cut) for spec, d in zip(in_specs, dims)])
     outs = shard_map_p.bind(*batched.consts, *args, jaxpr=batched.jaxpr, in_specs=(P(),) * len(batched.consts) + specs,
@@ -325,7 +325,7 @@ def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, i
         nonlocal out_tree
         outs, out_tree = _flatten(f(*tree.unflatten(xs)[0]))
         return checked_outputs(outs, out_tree, info)
-    with named_axes(_sizes(mesh, manual)):
+    with named_axes(_sizes(mesh, manual), spread=True):
         jaxpr, consts = stage(flat, parts, info)
         jaxpr = jaxpr.hoisted()
         if uses_refs(jaxpr) and not any(map(is_ref, consts)):    # refs made inside are each device's own

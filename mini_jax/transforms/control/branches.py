@@ -34,7 +34,7 @@ from mini_jax.transforms.control.pieces import chosen, dependent, given, joined,
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
-from mini_jax.transforms.linearize import linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.linearize import linearize_jaxpr, memoized_backward, transpose_jaxpr
 from mini_jax.transforms.refs import check_aliases
 from mini_jax.transforms.vmap import batch_jaxpr
 
@@ -352,7 +352,7 @@ def _split_known(trace, args, linear, params):
     return [next(found) if k else out for k, out in zip(known, outs)]
 
 
-@memoized
+@memoized_backward
 def _backward_branches(first: Jaxpr, rest: tuple[Jaxpr, ...], kinds: tuple, ct_live: tuple[bool, ...]) -> _Branches:
     parts = [transpose_jaxpr(branch, kinds, ct_live) for branch in (first, *rest)]
     types = [t.tangent() for t, kind in zip(first.in_types, kinds) if kind is not False]

@@ -10,14 +10,14 @@ from typing import NamedTuple, Sequence
 
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, Var, dce, memoized
-from mini_jax.core.state import current_trace
+from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
 from mini_jax.lax import shapes
 from mini_jax.transforms.control.pieces import Unfolded, chosen, dependent, enlarges, given, joined, unfolded, with_outputs
 from mini_jax.transforms.control.running import run
 from mini_jax.transforms.control.scan import in_three, scan_p, types_of
 from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
-from mini_jax.transforms.linearize import CARRIED, linearize_jaxpr, transpose_jaxpr
+from mini_jax.transforms.linearize import CARRIED, linearize_jaxpr, memoized_backward, transpose_jaxpr
 
 
 # --- forward ------------------------------------------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ class _Backward(NamedTuple):
     of_xs: tuple[bool, ...]
 
 
-@memoized
+@memoized_backward
 def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, ct_live: tuple[bool, ...]) -> _Backward:
     """The body (values; sums of cotangents of constants, cotangent carry; stacked values, cotangents of y) -> (sums, carry; cotangents of x).
 
@@ -314,7 +314,7 @@ def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, 
         if joined(carry, carry_live) == carry:
             break
         carry = joined(carry, carry_live)
-    part = _read_in_part(jaxpr, num_consts, of_consts)
+    part = _read_in_part(jaxpr, num_consts, of_consts) if state.reduced is None else [False] * num_consts
     if any(part):
         back = transpose_jaxpr(jaxpr, (*[CARRIED if p else k for p, k in zip(part, of_consts)], *[True] * num_carry, *of_xs), (*carry, *ys))
         consts_live = back.nonzero[:linear_consts]
