@@ -1,7 +1,7 @@
 """How decompositions of matrices are written: on CPU as calls of LAPACK's kernels, which jaxlib brings and which take batches as they are.
 
 A kernel reads and writes column-major matrices and reports in `info`, one number for each matrix, whether it succeeded; where it did
-not, the results are NaN. Other platforms get StableHLO's own Cholesky decomposition and triangular solver, and no others.
+not, the results are NaN. Other platforms get StableHLO's own Cholesky decomposition and triangular solver, and what rules/portable.py makes.
 """
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Sequence
 import numpy as np
 
 from lowering.emit import lowers
+from lowering.rules import portable
 from lowering.rules.reductions import compare
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
@@ -19,7 +20,7 @@ from mini_jax.lax.linalg.cholesky import cholesky_p, cholesky_update_p
 from mini_jax.lax.linalg.condensed import hessenberg_p, tridiagonal_p
 from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import apply_factors, lu_p, lu_pivots_to_permutation, lu_pivots_to_permutation_p, lu_solve_p
-from mini_jax.lax.linalg.matrices import conjugate, identity, lower_triangle, upper_triangle, zeros
+from mini_jax.lax.linalg.matrices import adjoint, conjugate, from_lower, identity, lower_triangle, upper_triangle, zeros
 from mini_jax.lax.linalg.qr import householder_product_p, ormqr_p, qr_p
 from mini_jax.lax.linalg.schur import schur_p
 from mini_jax.lax.linalg.svd import svd_p
@@ -47,7 +48,7 @@ def lapack(e, kernel: str, dtype, operands: Sequence[str], types: Sequence, outs
            **attributes) -> list[str]:
     """Call the kernel for `dtype`. types: of the operands, which are matrices, `(type, False)` where they are vectors or numbers; outs:
     likewise. aliases: (operand, result) that share memory. attributes: characters, or numbers with their types as text."""
-    _only_on_cpu(e, kernel)
+    xla.register_lapack()
     types, outs = [[t if isinstance(t, tuple) else (t, True) for t in ts] for ts in (types, outs)]
     single = len(outs) == 1
     config = ", ".join([f"{k} = {v if len(v) > 1 else f'{ord(v)} : ui8'}" for k, v in sorted(attributes.items())])
@@ -61,11 +62,11 @@ def lapack(e, kernel: str, dtype, operands: Sequence[str], types: Sequence, outs
         f"{results if single else f'({results})'}", len(outs))
 
 
-def _only_on_cpu(e, kernel: str) -> None:
+def _only_on_cpu(e, eqn, how: str = "") -> None:
+    """NotImplementedError for an operation, done in the way of `how`, on a platform without LAPACK."""
     if e.module.platform != "cpu":
-        raise NotImplementedError(f"a matrix operation by LAPACK's {kernel} is there on CPU only, not on {e.module.platform}: move "
-                                  "its operands there, e.g. with device_put(x, devices('cpu')[0])")
-    xla.register_lapack()
+        raise NotImplementedError(f"lax.linalg.{eqn.primitive.name}{how} is there on CPU only, by LAPACK, not on {e.module.platform}: move its operands "
+                                  "there, for instance with device_put(x, devices('cpu')[0])")
 
 
 def numbers(aval, dtype=dtypes.int32):
@@ -175,6 +176,8 @@ def _lu(e, eqn, x):
     if t.size == 0:
         m = t.shape[-2]
         return [x, e.constant(0, pivots_type), e.via(lambda: [broadcasted_iota(dtypes.int32, (*t.shape[:-2], m), t.ndim - 2)], [], [])[0]]
+    if e.module.platform != "cpu":
+        return portable.lu(e, x, t)
     factors, pivots, _ = lapack(e, "getrf", t.dtype, [x], [t], [t, (pivots_type, False), numbers(t)], [(0, 0)])
     pivots = e.emit(f"stablehlo.subtract {pivots}, {e.constant(1, pivots_type)} : {pivots_type.mlir}")           # LAPACK counts from 1
     permutation = e.via(lambda p: [lu_pivots_to_permutation(p, t.shape[-2])], [pivots_type], [pivots])[0]
@@ -229,9 +232,12 @@ def _qr(e, eqn, x):
                               *[broadcasted_iota(dtypes.int32, i.shape, i.ndim - 1) for i in outs[2:]]], [], [])
     taus, order = vectors(t, k), []
     if pivoting:
+        _only_on_cpu(e, eqn, "(pivoting=True)")
         free = outs[2]
         factors, order, tau = lapack(e, "geqp3", t.dtype, [x, e.constant(0, free)], [t, (free, False)], [t, (free, False), taus], [(0, 0), (1, 1)])
         order = [e.emit(f"stablehlo.subtract {order}, {e.constant(1, free)} : {free.mlir}")]                   # LAPACK counts from 1
+    elif e.module.platform != "cpu":
+        factors, tau = portable.reflections(e, x, t, taus[0])
     else:
         factors, tau = lapack(e, "geqrf", t.dtype, [x], [t], [t, taus], [(0, 0)])
     zero = t.dtype.type(0)
@@ -245,6 +251,8 @@ def _qr(e, eqn, x):
 
 
 def _product_of_reflections(e, a: str, tau: str, aval, taus) -> str:
+    if e.module.platform != "cpu":
+        return portable.product_of_reflections(e, a, tau, aval, taus[0])
     kernel = "ungqr" if dtypes.is_complex(aval.dtype) else "orgqr"
     return lapack(e, kernel, aval.dtype, [a, tau], [aval, taus], [aval], [(0, 0)])[0]
 
@@ -262,6 +270,8 @@ def _ormqr(e, eqn, a, taus, c):
     (ta, ttaus, tc), p = eqn.in_types, eqn.params
     if empty(eqn.in_types):
         return c
+    if e.module.platform != "cpu":
+        return e.via(lambda *xs: [portable.apply_reflections(*xs, **p)], eqn.in_types, [a, taus, c])[0]
     flags = {"left": str(p["left"]).lower(), "transpose": str(p["transpose"]).lower()}
     kernel = "unmqr" if dtypes.is_complex(tc.dtype) else "ormqr"
     return lapack(e, kernel, tc.dtype, [a, taus, c], [ta, (ttaus, False), tc], [tc], [(2, 0)], **flags)[0]
@@ -276,10 +286,13 @@ def _tridiagonal_solve(e, eqn, dl, d, du, b):
     if t.size == 0:
         return b
     if eqn.params["perturb_singular"]:
-        _only_on_cpu(e, "tridiagonal_solve_perturbed")
+        _only_on_cpu(e, eqn, "(perturb_singular=True)")
+        xla.register_lapack()
         return e.emit(f'stablehlo.custom_call @tridiagonal_solve_perturbed_ffi({dl}, {d}, {du}, {b}) {{backend_config = "", mhlo.backend_config = {{}}, '
                       f"operand_layouts = [{', '.join([_layout(*diagonal)] * 3 + [_layout(t, True)])}], result_layouts = [{_layout(t, True)}]}} : "
                       f"({', '.join([u.mlir for u in types])}) -> {t.mlir}")
+    if e.module.platform != "cpu":
+        return portable.tridiagonal_solve(e, [dl, d, du, b], types)
     *_, x, info = lapack(e, "gtsv", t.dtype, [dl, d, du, b], [diagonal] * 3 + [t], [diagonal] * 3 + [t, numbers(t)], [(i, i) for i in range(4)])
     return valid(e, info, [x], [t], t.ndim - 2)[0]
 
@@ -290,6 +303,7 @@ def _hessenberg(e, eqn, a):
     n = t.shape[-1]
     if t.size == 0 or n == 1:
         return [a, e.constant(0, taus)]
+    _only_on_cpu(e, eqn)
     h, tau, info = lapack(e, "gehrd", t.dtype, [a], [t], [t, (taus, False), numbers(t)], [(0, 0)], low="1 : i32", high=f"{n} : i32")
     return valid(e, info, [h, tau], [t, taus], t.ndim - 2)
 
@@ -299,6 +313,7 @@ def _tridiagonal(e, eqn, a):
     t, *others = types = [out.aval for out in eqn.outvars]
     if t.size == 0:
         return [a, *[e.constant(0, out) for out in others]]
+    _only_on_cpu(e, eqn)
     kernel = "hetrd" if dtypes.is_complex(t.dtype) else "sytrd"
     *outs, info = lapack(e, kernel, t.dtype, [a], [t], [t, *[(out, False) for out in others], numbers(t)], [(0, 0)],
                          uplo="L" if eqn.params["lower"] else "U")
@@ -312,6 +327,9 @@ def _eigh(e, eqn, x):
     v, w = [out.aval for out in eqn.outvars]
     if v.size == 0:
         return [x, e.constant(0, w)]
+    if e.module.platform != "cpu":
+        read = from_lower if eqn.params["lower"] else lambda x: from_lower(adjoint(x))
+        return portable.eigh(e, e.via(lambda x: [read(x)], [v], [x])[0], v)
     kernel = "heevd" if dtypes.is_complex(v.dtype) else "syevd"
     *outs, info = lapack(e, kernel, v.dtype, [x], [v], [v, (w, False), numbers(v)], [(0, 0)], mode="V", uplo="L" if eqn.params["lower"] else "U")
     return valid(e, info, outs, [v, w], v.ndim - 2)
@@ -322,6 +340,7 @@ def _eig(e, eqn, x):
     [t], (w, *vectors_types), p = eqn.in_types, [out.aval for out in eqn.outvars], eqn.params
     if t.size == 0:
         return [e.constant(0, out) for out in (w, *vectors_types)]
+    _only_on_cpu(e, eqn)
     v = t.update(dtype=w.dtype)
     flags = {"compute_left": "V" if p["left"] else "N", "compute_right": "V" if p["right"] else "N"}
     if dtypes.is_complex(t.dtype):
@@ -339,6 +358,8 @@ def _svd(e, eqn, x):
     [t], outs, p = eqn.in_types, [out.aval for out in eqn.outvars], eqn.params
     if t.size == 0:
         return [e.constant(0, outs[0]), *e.via(lambda: [identity(out.shape, out.dtype) for out in outs[1:]], [], [])]
+    if e.module.platform != "cpu":
+        return e.via(lambda x: portable.svd(x, compute_uv=p["compute_uv"], full_matrices=p["full_matrices"]), [t], [x])
     m, n = t.shape[-2:]
     u, vh = outs[1:] or [t.update(shape=(*t.shape[:-2], size, size)) for size in (m, n)]
     mode = "N" if not p["compute_uv"] else "A" if p["full_matrices"] else "S"
@@ -352,6 +373,7 @@ def _schur(e, eqn, x):
     [t], outs = eqn.in_types, [out.aval for out in eqn.outvars]
     if t.size == 0:
         return [x] * len(outs)
+    _only_on_cpu(e, eqn)
     values = [vectors(t, t.shape[-1])] * (1 if dtypes.is_complex(t.dtype) else 2)
     triangle, z, *_, info = lapack(e, "gees", t.dtype, [x], [t], [t, t, *values, numbers(t), numbers(t)], [(0, 0)],
                                    mode="V" if len(outs) == 2 else "N", sort="N")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,15 +32,28 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         raise (TypeError if aval.ndim != 2 else ValueError)(f"lax.linalg.qdwh({aval}): the operand must be one matrix, with no fewer rows than columns")
     if dynamic_shape is not None:
         raise NotImplementedError("lax.linalg.qdwh: dynamic_shape must be None; cut the matrix to its size")
-    m, n = aval.shape
-    real = dtypes.to_real(aval.dtype)
+    found = polar_factor(x, eps, 10 if max_iterations is None else max_iterations)
+    return found.factor, hermitian_part(product(adjoint(found.factor), x)), np.int32(found.iterations), found.converged
+
+
+class Polar(NamedTuple):
+    """What `polar_factor` returns: u, how many iterations that took, and whether the last one changed little."""
+    factor: Any
+    iterations: int
+    converged: Any
+
+
+def polar_factor(x, eps: float | None = None, limit: int = 10) -> Polar:
+    """The u of qdwh of each matrix of x, (..., m, n) with m ≥ n. Where x has not full rank, u is zero on what x makes zero."""
+    shape, dtype, rank = typeof(x).shape, typeof(x).dtype, typeof(x).ndim
+    (m, n), leading = shape[-2:], shape[:-2]
+    real = dtypes.to_real(dtype)
     eps = float(dtypes.finfo(real).eps) if eps is None else float(eps)
-    limit = 10 if max_iterations is None else max_iterations
-    number = lambda value: convert_element_type(real.type(value), aval.dtype)
-    wide = lambda s: broadcast_in_dim(s, aval.shape, ())
+    number = lambda value: convert_element_type(real.type(value), dtype)
+    wide = lambda s: broadcast_in_dim(s, shape, tuple(range(rank - 2)))
     size = elementwise.sqrt(elementwise.mul(_largest_sum(x, 0), _largest_sum(x, 1)))                    # at least the largest singular value
-    size = select(elementwise.eq(size, real.type(0)), real.type(1), size)
-    u = elementwise.div(x, wide(convert_element_type(size, aval.dtype)))
+    size = select(elementwise.eq(size, real.type(0)), broadcast_in_dim(real.type(1), leading, ()), size)
+    u = elementwise.div(x, wide(convert_element_type(size, dtype)))
     count, lower, change = 0, eps, _norm(u)
     while count < limit and (count == 0 or abs(1 - lower) > 5 * eps):                                  # the bounds, so the weights, don't depend on x
         d = (4 * (1 / lower**2 - 1) / lower**2) ** (1 / 3)
@@ -47,21 +61,23 @@ def qdwh(x, *, is_hermitian: bool = False, max_iterations: int | None = None, ep
         a = root + math.sqrt(8 - 4 * d + 8 * (2 - lower**2) / (lower**2 * root)) / 2
         b = (a - 1)**2 / 4
         c = a + b - 1
-        q, _ = qr(concatenate([elementwise.mul(u, number(math.sqrt(c))), identity((n, n), aval.dtype)], 0), full_matrices=False)
-        turned = product(slice_in_dim(q, 0, m, axis=0), adjoint(slice_in_dim(q, m, m + n, axis=0)))
+        q, _ = qr(concatenate([elementwise.mul(u, number(math.sqrt(c))), identity((*leading, n, n), dtype)], rank - 2), full_matrices=False)
+        turned = product(slice_in_dim(q, 0, m, axis=rank - 2), adjoint(slice_in_dim(q, m, m + n, axis=rank - 2)))
         new = elementwise.add(elementwise.mul(u, number(b / c)), elementwise.mul(turned, number((a - b / c) / math.sqrt(c))))
         change, u, count = _norm(elementwise.sub(new, u)), new, count + 1
         lower = min(lower * (a + b * lower**2) / (1 + c * lower**2), 1.0)
     settled = np.bool_(abs(1 - lower) <= 5 * eps)
     converged = elementwise.bitwise_and(settled, elementwise.le(change, elementwise.mul(_norm(u), real.type((4 * eps) ** (1 / 3)))))
     u = elementwise.sub(elementwise.mul(u, number(1.5)), elementwise.mul(product(u, product(adjoint(u), u)), number(0.5)))     # one step of Newton & Schulz
-    return u, hermitian_part(product(adjoint(u), x)), np.int32(count), converged
+    return Polar(u, count, converged)
 
 
 def _largest_sum(x, axis: int):
-    return reductions.reduce_max(reduce_sum(elementwise.abs(x), (axis,)), (0,))
+    """The largest sum of absolute values along rows (1) or columns (0) of each matrix."""
+    rank = typeof(x).ndim
+    return reductions.reduce_max(reduce_sum(elementwise.abs(x), (rank - 2 + axis,)), (rank - 2,))
 
 
 def _norm(x):
-    size = elementwise.abs(x)
-    return elementwise.sqrt(reduce_sum(elementwise.mul(size, size), (0, 1)))
+    size, rank = elementwise.abs(x), typeof(x).ndim
+    return elementwise.sqrt(reduce_sum(elementwise.mul(size, size), (rank - 2, rank - 1)))
