@@ -263,12 +263,17 @@ def test_gradients_run_at_once_as_well_as_compiled():
     close(push(x, w), jax.jvp(sharded, (x, w), (x, w))[1])
 
 
-def test_a_gradient_taken_inside_is_that_of_one_device():
-    """As with pmap: each device differentiates its own loss; a mean of the gradients makes it everyone's."""
+def test_a_gradient_taken_inside_in_what_all_share_is_the_total():
+    """With check_vma, as if the mesh's axes stood in reduce_axes; without, or in a value marked as varying, each device has its own."""
     x, w = host(8, 4), host(4, seed=1)
-    local = lambda w, x: ((x @ w) ** 2).mean()
-    step = over((P(), P("x")), (P(), P()))(lambda w, x: lax.pmean(jax.value_and_grad(local)(w, x), "x"))
-    close(step(w, x), jax.value_and_grad(local)(w, x))
+    local = lambda w, x: ((x @ w) ** 2).sum()
+    want = jax.grad(local)(w, x)
+    close(over((P(), P("x")), P())(jax.grad(local))(w, x), want)
+    close(jax.jit(over((P(), P("x")), P())(jax.jit(jax.grad(local))))(w, x), want)
+    close(over((P(), P(("x", "y"))), P())(jax.grad(lambda w, x: lax.psum(local(w, x), ("x", "y"))))(w, x), want)
+    own = jax.vmap(jax.grad(local), (None, 0))(w, x.reshape(4, 2, 4)).reshape(16)
+    close(over((P(), P("x")), P("x"), check_vma=False)(jax.grad(local))(w, x), own)
+    close(over((P(), P("x")), P("x"))(lambda w, x: jax.grad(local)(lax.pvary(w, "x"), x))(w, x), own)
 
 
 # --- batching, control flow, nesting ----------------------------------------------------------------------------------------------
@@ -405,6 +410,9 @@ def test_a_training_run_is_the_same_on_one_device_and_on_eight():
             value, g = lax.pmean(jax.value_and_grad(loss)(p, x, y), names)
             return value, descend(p, g)
         return step
+    def shared(p, x, y):
+        value, g = jax.value_and_grad(lambda p: lax.pmean(loss(p, x, y), ("x", "y")))(p)
+        return value, descend(p, g)
     rows = NamedSharding(MESH, P(("x", "y")))
     whole = NamedSharding(MESH, P())
     expected = run(jax.jit(plain), x, y)
@@ -412,7 +420,7 @@ def test_a_training_run_is_the_same_on_one_device_and_on_eight():
         "pmap": run(jax.pmap(local("i"), "i", in_axes=(None, 0, 0), out_axes=(None, None)), cut(x, 8), cut(y, 8)),
         "nested pmap": run(jax.pmap(jax.pmap(local("i", "j"), "j", in_axes=(None, 0, 0), out_axes=(None, None)), "i", in_axes=(None, 0, 0),
                                     out_axes=(None, None)), cut(x, 2, 4), cut(y, 2, 4)),
-        "shard_map": run(jax.jit(over((P(), P(("x", "y")), P(("x", "y"))), P())(local("x", "y"))), x, y),
+        "shard_map": run(jax.jit(over((P(), P(("x", "y")), P(("x", "y"))), P())(shared)), x, y),
         "jit over a mesh": run(jax.jit(plain, in_shardings=(whole, rows, rows), out_shardings=(whole, whole)), x, y),
         "parameters cut too": run(jax.jit(plain), *jax.device_put((x, y), rows)),
         "gradient of a shard_map": run(jax.jit(lambda p, x, y: (lambda v, g: (v, descend(p, g)))(*jax.value_and_grad(

@@ -28,7 +28,7 @@ from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary_of
 from mini_jax.lax import collectives, elementwise, shapes
 from mini_jax.runtime import dispatch, xla
-from mini_jax.runtime.dispatch import FunctionCaches, once
+from mini_jax.runtime.caches import ByFunction, executables, recorded
 from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec as P, current_mesh
 from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable
 from mini_jax.transforms.jvp import jvp_jaxpr
@@ -89,7 +89,7 @@ def _impl(*args, **params):
         jaxpr, consts = stage(lambda *xs: shard_map_p.bind(*xs, **params), [typeof(arg) for arg in args])
         return dispatch.load(jaxpr, consts, at, name=params["name"], out_shardings=outputs)
     key = (_impl, at, params["in_specs"], params["out_specs"], params["manual"], config.trace_key())
-    executable = once(params["jaxpr"].memo, key, build)
+    executable = executables.once(params["jaxpr"].memo, key, build)
     return dispatch.wrapped(executable.out_types, executable(values))
 
 
@@ -266,7 +266,9 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
         what a device gets, and how what it returns makes a whole one. An axis that a spec doesn't name has the same on all devices along it.
     mesh: default: the one that is set (set_mesh). axis_names: the axes that `f` sees and its collectives may name; default: all.
     check_vma: check that a result with an out_spec that doesn't name an axis is the same along it. check_rep: its older name.
-    Inside, lax.psum and the other collectives work over the mesh's axes. All transformations go through.
+    Inside, lax.psum and the other collectives work over the mesh's axes. All transformations go through. A gradient that `f` takes in a value
+    that all devices share along an axis is the total, as if the axis stood in reduce_axes (with check_vma=False, or lax.pvary of the value, it
+    is each device's own).
     Raises ValueError for dimensions that can't be cut so and for results that differ where they must not.
     """
     if check_rep is not None:
@@ -299,7 +301,7 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
         _check_specs(specs, mesh, manual, "in_specs", info)
         types = argument_types(leaves, info)
         parts = [_checked_part(t, mesh, spec, info, i) for i, (t, spec) in enumerate(zip(types, specs))]
-        jaxpr, consts, out_tree = _recorded_body(f, tree, tuple(parts), mesh, manual, info)
+        jaxpr, consts, out_tree = _recorded_body(f, tree, tuple(parts), mesh, manual, check_vma, info)
         results = tuple(broadcast_prefix(out_specs, out_tree, _is_spec, "shard_map out_specs", "the result"))
         _check_specs(results, mesh, manual, "out_specs", info)
         for i, (t, spec) in enumerate(zip(jaxpr.out_types, results, strict=True)):
@@ -310,12 +312,12 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
     return functools.update_wrapper(mapped, f, updated=())
 
 
-_bodies = FunctionCaches()
+_bodies = ByFunction()
 
 
-def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, info: ProgramInfo) -> tuple[Jaxpr, list, Any]:
+def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, total: bool, info: ProgramInfo) -> tuple[Jaxpr, list, Any]:
     """The program of one device (constants first), the constants' values and the structure of its result; recorded once for each function."""
-    cache, key = _bodies.of(f), (tree, parts, mesh, manual, config.trace_key(), tuple(state.axes.items()))
+    cache, key = _bodies.of(f), (tree, parts, mesh, manual, total, config.trace_key(), tuple(state.axes.items()))
     found = cache.get(key)
     if found is not None:
         return found
@@ -325,7 +327,7 @@ def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, i
         nonlocal out_tree
         outs, out_tree = _flatten(f(*tree.unflatten(xs)[0]))
         return checked_outputs(outs, out_tree, info)
-    with named_axes(_sizes(mesh, manual), spread=True):
+    with named_axes(_sizes(mesh, manual), spread=True, total=total):
         jaxpr, consts = stage(flat, parts, info)
         jaxpr = jaxpr.hoisted()
         if uses_refs(jaxpr) and not any(map(is_ref, consts)):    # refs made inside are each device's own

@@ -20,7 +20,7 @@ from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memo
 from mini_jax.core.pytree import prefix_errors
 from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
-from mini_jax.core.state import current_trace
+from mini_jax.core.state import current_trace, reduced_axes
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
@@ -361,6 +361,9 @@ def _backward_branches(first: Jaxpr, rest: tuple[Jaxpr, ...], kinds: tuple, ct_l
 
 def _transpose(cts, index, *args, branches):
     kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
+    apart = typeof(index).varying & reduced_axes()
+    if apart:                                            # not all take the same branch: what each gets is summed afterwards, not inside
+        branches = tuple([for_types(branch, [t.update(varying=t.varying | apart) for t in branch.in_types]) for branch in branches])
     back = _backward_branches(branches[0], branches[1:], kinds, tuple([type(ct) is not Zero for ct in cts]))
     values = [a for a in args if not isinstance(a, Accumulator)]
     outs = iter(cond_p.bind(index, *back.consts, *values, *[ct for ct in cts if type(ct) is not Zero], branches=back.branches)
