@@ -331,11 +331,10 @@ def test_a_dropped_function_is_freed_with_all_it_captured():
         assert [reference() for reference in references] == [None] * 3
 
 
-def test_functions_with_one_key_and_cache_share_entries():
+def test_functions_with_one_key_share_entries():
     def user(a):
         return a
-    cache = xla.dispatch_cache(16)
-    (f, f_misses), (g, g_misses) = [summing(fun=user, cache=cache, key=("same",)) for _ in range(2)]
+    (f, f_misses), (g, g_misses) = [summing(fun=user, key=("same",)) for _ in range(2)]
     f(device_put(x3)), g(device_put(x3))
     assert (len(f_misses), len(g_misses)) == (1, 0)
 

@@ -53,7 +53,7 @@ _TABLE = [
     ("tracer_error_num_traceback_frames", int, 5, False, "user frames shown in an error about a traced value"),
     ("pprint_use_color", bool, True, False, "print programs in colour on terminals"),
     ("captured_constants_warn_bytes", int, 2_000_000_000, False, "warn when a program closes over more bytes; -1: never"),
-    ("jit_cache_size", int, 4096, False, "entries of the cache that jitted functions share"),
+    ("jit_cache_size", int, 4096, False, "how many recorded programs, and how many compiled ones, are kept: those used last of all functions"),
     ("platforms", str, None, False, "comma-separated platforms to start, the first being the default"),
     ("platform_name", str, None, False, "default platform: the older way to say `platforms`"),
     ("num_cpu_devices", int, -1, False, "CPU devices to create; -1: as XLA_FLAGS says, or one"),
@@ -317,6 +317,7 @@ check_tracer_leaks = checking_leaks = options["check_tracer_leaks"]
 enable_checks = options["enable_checks"]
 outline = options["outline"]
 softmax_custom_jvp = options["softmax_custom_jvp"]
+jit_cache_size = options["jit_cache_size"]
 log_compiles = options["log_compiles"]
 explain_cache_misses = options["explain_cache_misses"]
 transfer_guard = options["transfer_guard"]

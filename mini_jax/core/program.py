@@ -57,6 +57,11 @@ class JaxprEqn:
         return source.describe(self.source)
 
 
+class Kept(dict):
+    """What is kept with something for as long as that lives: a dictionary that can be referred to weakly."""
+    __slots__ = ("__weakref__",)
+
+
 class Jaxpr:
     """A program.
 
@@ -69,7 +74,7 @@ class Jaxpr:
                  effects: frozenset = NO_EFFECTS, info: "ProgramInfo | None" = None):
         self.constvars, self.invars, self.eqns, self.outvars = tuple(constvars), tuple(invars), tuple(eqns), tuple(outvars)
         self.effects, self.info = effects, info
-        self.memo: dict = {}
+        self.memo = Kept()
 
     in_types = property(lambda self: [v.aval for v in self.invars])
     out_types = property(lambda self: [v.aval for v in self.outvars])

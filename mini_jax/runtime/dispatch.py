@@ -3,9 +3,7 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
 import time
-import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
@@ -15,11 +13,11 @@ from lowering.physical import physical_type
 from lowering.program import Lowered, lower
 from lowering.shards import Partitions
 from mini_jax.core import config, dtypes, logs, staging, trace
-from mini_jax.core.program import ProgramInfo
+from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import nonfinite, xla
+from mini_jax.runtime import caches, nonfinite, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
@@ -27,71 +25,6 @@ from mini_jax.runtime.meshes import Mesh, NamedSharding, over, replicated_over, 
 from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
-
-# --- computed once, whoever asks first ------------------------------------------------------------------------------------
-
-
-class _Pending:
-    """A value that some thread is computing."""
-    __slots__ = ("done",)
-
-    def __init__(self):
-        self.done = threading.Event()
-
-
-_lock = threading.Lock()
-_busy = threading.local()
-
-
-def once(cache: dict, key, make: Callable[[], Any]):
-    """cache[key], made by `make()` if it is not there. Threads that ask at the same time wait for the first of them.
-
-    A thread that is itself making something does not wait (two that make each other's would wait forever): it makes its own.
-    """
-    while True:
-        found = cache.get(key)
-        if found is not None and type(found) is not _Pending:
-            return found
-        with _lock:
-            found = cache.get(key)
-            if found is None:
-                mine = cache[key] = _Pending()
-        if found is None:
-            depth = getattr(_busy, "depth", 0)
-            _busy.depth = depth + 1
-            try:
-                value = make()
-                cache[key] = value
-                return value
-            except BaseException:
-                cache.pop(key, None)
-                raise
-            finally:
-                _busy.depth = depth
-                mine.done.set()
-        if type(found) is _Pending:
-            if getattr(_busy, "depth", 0):
-                return make()
-            found.done.wait()
-
-
-class FunctionCaches:
-    """A dictionary for each function, which lives as long as the function does."""
-
-    def __init__(self):
-        self._by_function: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-    def of(self, fun) -> dict:
-        found = self._by_function.get(fun)
-        return found if found is not None else self._by_function.setdefault(fun, {})
-
-    def functions(self) -> list:
-        """The functions that have a dictionary."""
-        return list(self._by_function)
-
-    def clear(self):
-        self._by_function.clear()
-
 
 # --- loading ----------------------------------------------------------------------------------------------------------------
 
@@ -111,13 +44,24 @@ def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = Fals
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
                   out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
     """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
-    start = time.perf_counter()
-    loaded = xla.compile(lowered.located_text, devices, num_replicas=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
-    if logs.compiles.value:
-        logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+    loaded = code(lowered, devices, num_replicas=len(devices), options=options)
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[(device_put if committed else place)(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again)
+
+
+def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | None, **counts: int) -> xla.LoadedExecutable:
+    """What XLA makes of a program. Programs of equal text share it, so that one recorded anew, from a function made anew, is not compiled
+    anew; but for those that call Python's functions, which are each its own."""
+    def make():
+        start = time.perf_counter()
+        loaded = xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+        if logs.compiles.value:
+            logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+        return loaded
+    if lowered.callbacks:
+        return make()
+    return caches.code(lowered.text, (tuple(devices), tuple(sorted((options or {}).items())), *counts.items()), make)
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):
@@ -213,10 +157,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     if at.mesh is None:
         return load_program(lowered, at.device, committed=at.committed, options=options)
     devices = tuple(at.mesh.devices.flat)
-    start = time.perf_counter()
-    loaded = xla.compile(lowered.located_text, devices, num_partitions=len(devices), options=options, host_callbacks=tuple(lowered.callbacks))
-    if logs.compiles.value:
-        logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+    loaded = code(lowered, devices, num_partitions=len(devices), options=options)
     others = dict.fromkeys([s.mesh for s in at.shardings if s.mesh != at.mesh and tuple(s.mesh.devices.flat) == devices])
     found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
     for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):
@@ -296,7 +237,7 @@ def _check_arrays(name: str, leaves: Sequence) -> None:
 
 def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
     """A primitive's implementation: compiled once for each combination of types and parameters."""
-    programs: dict = {}
+    programs = Kept()
     name, many = primitive.name, primitive.multiple_results
 
     def miss(*args, **params):
@@ -313,7 +254,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
             jaxpr, consts = staging.stage(fun, types)
             return load(jaxpr, consts, at, name=name, small=True)
 
-        executable = once(programs, (types, tuple(params.items()), at, config.trace_key()), build)
+        executable = caches.executables.once(programs, (types, tuple(params.items()), at, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
         tree = list_tree(len(outputs)) if many else _leaf_tree
         return outputs if many else outputs[0], None if for_python(args, executable) else executable.fastpath(tree), False
@@ -338,7 +279,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
     positional = code.co_varnames[:code.co_argcount]
     static_argnums = tuple([positional.index(name) for name in static_argnames if name in positional])
     statics, static_positions = frozenset(static_argnames), frozenset(static_argnums)
-    programs: dict = {}
+    programs = Kept()
     name = fun.__name__
 
     def miss(*args, **kwargs):
@@ -370,7 +311,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
             given = [given for given, arg in zip(gives, free) for _ in _flatten(arg)[0]] if gives else ()
             return load(jaxpr, consts, at, name=name, donated=given), out_tree
 
-        executable, out_tree = once(programs, (tree, types, fixed, fixed_names, at, gives, config.trace_key()), build)
+        executable, out_tree = caches.executables.once(programs, (tree, types, fixed, fixed_names, at, gives, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
         return out_tree.unflatten(outputs), None if for_python(leaves, executable) else executable.fastpath(out_tree), False
 

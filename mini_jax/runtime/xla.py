@@ -183,12 +183,9 @@ def fastpath(executable, out_tree, in_shardings, out_shardings, out_types, out_c
                     kept, [None] * inputs, list(const_args))
 
 
-def dispatch_cache(capacity: int = 4096):
-    """Storage for dispatcher entries, shared by the dispatchers made with it. Entries go with their function."""
-    return _jax.PjitFunctionCache(capacity=capacity)
+calls = _jax.PjitFunctionCache(capacity=1 << 14)
+"""What all dispatchers remember of the signatures with which they were called; a function's entries go with it. calls.clear() forgets all."""
 
-
-_default_cache = dispatch_cache(8192)
 _place_argument: Callable | None = None
 
 
@@ -203,7 +200,7 @@ def _shard_arg_fallback(value, sharding, _layout):
 
 
 def dispatcher(name: str, fun: Callable | None, cache_miss: Callable, *, static_argnums: Sequence[int] = (),
-               static_argnames: Sequence[str] = (), cache=None, key: Any = None, tree_registry=None):
+               static_argnames: Sequence[str] = (), key: Any = None, tree_registry=None):
     """A C++ callable that answers repeated calls without Python.
 
     cache_miss(*args, **kwargs) -> (outputs, Fastpath or None, False) runs on the first call of each signature; the
@@ -214,11 +211,11 @@ def dispatcher(name: str, fun: Callable | None, cache_miss: Callable, *, static_
     fails should call that, so that the signature may be fast another time.
 
     fun: the user's function: identity of the cache entries; when it is collected, its entries go.
-    key: hashable; dispatchers of one `fun` with equal keys in one `cache` share entries. None: shares with nobody.
+    key: hashable; dispatchers of one `fun` with equal keys share entries. None: shares with nobody.
     """
     return _jax.pjit(name, fun, cache_miss, list(static_argnums), list(static_argnames),
                      object() if key is None else key, registry if tree_registry is None else tree_registry,
-                     _shard_arg_fallback, _default_cache if cache is None else cache)
+                     _shard_arg_fallback, calls)
 
 
 def _pickle_dispatcher(self):

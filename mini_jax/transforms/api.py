@@ -10,7 +10,7 @@ from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
-from mini_jax.runtime import array, xla
+from mini_jax.runtime import array, caches, xla
 from mini_jax.runtime.meshes import NamedSharding, PartitionSpec
 from mini_jax.runtime.transfers import getting, putting
 from mini_jax.transforms.arguments import keyable, resolve_positions
@@ -113,11 +113,7 @@ def named_call(fun: Callable, *, name: str | None = None) -> Callable:
 
 def clear_caches() -> None:
     """Forget every recorded and compiled program."""
-    from mini_jax.transforms import jit
-    from mini_jax.transforms.control import bodies, running
-    jit.clear()
-    bodies.clear()
-    running.clear()
+    caches.clear()
 
 
 def live_arrays(platform: str | None = None) -> list:

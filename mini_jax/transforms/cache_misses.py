@@ -21,7 +21,7 @@ class Signature(NamedTuple):
 
 
 def explain(fun: Callable, info: ProgramInfo, new: Signature, programs) -> None:
-    """Log why a function is traced: what differs from the nearest signature that it has a program for. programs: the FunctionCaches."""
+    """Log why a function is traced: what differs from the nearest signature that it has a program for. programs: those kept by function."""
     earlier = [key for key in programs.of(fun) if type(key) is Signature and key is not new and key != new]
     where = f"{info.name}" + (f" ({info.location})" if info.location else "")
     if earlier:

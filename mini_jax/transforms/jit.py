@@ -18,7 +18,7 @@ from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.runtime import dispatch, nonfinite, xla
-from mini_jax.runtime.dispatch import FunctionCaches, once
+from mini_jax.runtime.caches import ByFunction, executables, recorded
 from mini_jax.runtime.executable import Executable
 from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.meshes import NamedSharding
@@ -47,7 +47,7 @@ def run_program(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
         return run_call(jaxpr, args, name)
     values = dispatch.opened(args)
     at = dispatch.placement(values, mesh_in(jaxpr))
-    executable = once(jaxpr.memo, (run_program, at, config.trace_key()), lambda: dispatch.load(jaxpr, (), at, name=name))
+    executable = executables.once(jaxpr.memo, (run_program, at, config.trace_key()), lambda: dispatch.load(jaxpr, (), at, name=name))
     return dispatch.wrapped(executable.out_types, executable(values))
 
 
@@ -164,7 +164,7 @@ class Traced(NamedTuple):
     callee: Jaxpr                    # the program with its constants as leading inputs, as calls of it take them
 
 
-programs = FunctionCaches()
+programs = ByFunction()
 
 
 def record(fun: Callable, options: Options, call: Call, transformation: str = "jit") -> Traced:
@@ -176,11 +176,7 @@ def record(fun: Callable, options: Options, call: Call, transformation: str = "j
 def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Traced:
     """`record`, for types of the flat arguments that need not be those of the call."""
     key = Signature(types, call.tree, call.fixed, call.fixed_names, call.count, config.trace_key(), tuple(state.axes.items()))
-    cache = programs.of(fun)
-    found = cache.get(key)
-    if type(found) is Traced:
-        return found
-    out_tree = None
+    kept, out_tree = programs.of(fun), None
 
     def flat_fun(*flat):
         nonlocal out_tree
@@ -199,16 +195,10 @@ def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Tra
             jaxpr.memo[logs.TRACE_SECONDS] = time.perf_counter() - start
         return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())
 
-    traced = once(cache, key, build)
+    traced = recorded.once(kept, key, build)
     if any([isinstance(c, Tracer) for c in traced.consts]):
-        cache.pop(key, None)
+        kept.pop(key, None)
     return traced
-
-
-def clear() -> None:
-    """Forget every recorded program, and with it what was compiled."""
-    programs.clear()
-    fast_cache.clear()
 
 
 # --- the transformation -------------------------------------------------------------------------------------------------------------
@@ -256,7 +246,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         try:
             return answer(args, kwargs)
         except BaseException as error:
-            jitted._clear_cache()        # C++ would send every later call of this signature to Python
+            itself()._clear_cache()      # C++ would send every later call of this signature to Python
             hide_our_frames(error)
             raise
 
@@ -271,7 +261,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         if state.trace is eval_trace or not _needs_trace(call.leaves, traced):
             if refs:
                 return *run(traced.jaxpr, traced.consts, call.leaves, traced.out_tree, name=f"jit_{function_name(fun)}", donated=call.donated,
-                            device=options.device, keep_unused=options.keep_unused, options=options.compiler_options, dispatcher=jitted), False
+                            device=options.device, keep_unused=options.keep_unused, options=options.compiler_options, dispatcher=itself()), False
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
             nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
@@ -289,11 +279,9 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
         return traced.out_tree.unflatten(outs), None, False
 
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
-                            cache=fast_cache, key=options, tree_registry=xla.call_registry)
+                            key=options, tree_registry=xla.call_registry)
+    itself = weakref.ref(jitted)         # which goes when its user lets go of it, and with it the function
     return dressed(jitted, fun, lambda args, kwargs: _traced(fun, options, take_apart(fun, options, args, kwargs)))
-
-
-fast_cache = xla.dispatch_cache(8192)
 
 
 def _needs_trace(leaves: Sequence, traced: Traced) -> bool:
@@ -307,7 +295,7 @@ def compiled(traced: Traced, options: Options, call: Call, name: str) -> Executa
     at, out_shardings = placed(traced, options, call)
     donated = nonfinite.kept_for_again(call.donated)
     key = (compiled, at, donated, options.keep_unused, options.compiler_options, out_shardings)
-    return once(traced.jaxpr.memo, key, lambda: dispatch.load(
+    return executables.once(traced.jaxpr.memo, key, lambda: dispatch.load(
         traced.jaxpr, traced.consts, at, name=f"jit_{name}", donated=donated, keep_unused=options.keep_unused,
         options=dict(options.compiler_options), out_shardings=out_shardings))
 
@@ -374,10 +362,12 @@ def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced
         """The structure of the result with a ShapeDtypeStruct for each array."""
         return trace(*args, **kwargs).out_info
 
+    itself = weakref.ref(jitted)
+
     def clear_cache():
         """Forget all programs of this function."""
         programs.of(fun).clear()
-        jitted._clear_cache()
+        itself()._clear_cache()
 
     jitted.__wrapped__ = fun
     for attribute in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):

@@ -10,6 +10,7 @@ At the top level the parts are on their devices and stay there. A pmap inside a 
 """
 from __future__ import annotations
 
+import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
@@ -34,7 +35,7 @@ from mini_jax.lax import collectives, elementwise
 from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.array import check_alive
 from mini_jax.runtime.devices import current_device, local_devices
-from mini_jax.runtime.dispatch import once
+from mini_jax.runtime.caches import executables
 from mini_jax.runtime.executable import Executable, refuse_inside_replica
 from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
@@ -111,7 +112,7 @@ def _impl(*args, **params):
     params = _fitting(args, params)
     jaxpr = params["jaxpr"]
     key = (_impl, *[params[name] for name in ("axis_name", "axis_size", "in_dims", "out_dims", "devices")], config.trace_key())
-    executable = once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, (), params), params))
+    executable = executables.once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, (), params), params))
     return dispatch.wrapped(executable.out_types, executable(dispatch.opened(args)))
 
 
@@ -386,7 +387,7 @@ def _bind(mapped: Mapped, leaves: Sequence) -> list:
 def _compiled(mapped: Mapped, donated: tuple) -> Executable:
     jaxpr, params = mapped.traced.jaxpr, mapped.params
     key = (_compiled, *[params[name] for name in ("in_dims", "out_dims", "devices")], donated)
-    return once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, mapped.traced.consts, params, donated), params))
+    return executables.once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, mapped.traced.consts, params, donated), params))
 
 
 def _as_stage(fun: Callable, options: Options, call: Call) -> stages.Traced:
@@ -468,7 +469,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         try:
             return answer(args, kwargs)
         except BaseException as error:
-            mapped._clear_cache()        # C++ would send every later call of this signature to Python
+            itself()._clear_cache()      # C++ would send every later call of this signature to Python
             hide_our_frames(error)
             raise
         finally:
@@ -495,7 +496,8 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
         return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
 
-    mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, cache=jit.fast_cache, key=options)
+    mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, key=options)
+    itself = weakref.ref(mapped)         # which goes when its user lets go of it, and with it the function
     return jit.dressed(_guarded(mapped, answer, in_python) if xla.FRAGILE_REPLICAS else mapped, fun,
                        lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs)))
 

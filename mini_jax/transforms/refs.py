@@ -9,7 +9,7 @@ from mini_jax.core.refs import described, discharged, is_ref
 from mini_jax.core.trace import Tracer, leaked
 from mini_jax.core.types import RefType
 from mini_jax.runtime import dispatch, nonfinite
-from mini_jax.runtime.dispatch import once
+from mini_jax.runtime.caches import executables
 from mini_jax.runtime.executable import Executable
 from mini_jax.runtime.refs import Delivery, Ref, begin_call, delivery_tree, note_capture
 from mini_jax.transforms.shards import mesh_in
@@ -109,9 +109,9 @@ def in_place(jaxpr: Jaxpr, consts: Sequence, donated: Sequence[bool] = ()) -> In
 
 
 def run(jaxpr: Jaxpr, consts: Sequence, leaves: Sequence, out_tree, *, name: str, donated: Sequence[bool] = (), device=None,
-        keep_unused: bool = False, options: tuple = (), dispatcher: Callable | None = None, load: Callable = dispatch.load) -> tuple[Any, Any]:
+        keep_unused: bool = False, options: tuple = (), dispatcher: Callable | None = None) -> tuple[Any, Any]:
     """Run a program with refs among its constants or arguments: its results, and where dispatcher, whose call this is, may run it
-    without Python from now on, what it needs to do so. load: what compiles it."""
+    without Python from now on, what it needs to do so."""
     fast = begin_call()
     call = in_place(jaxpr, consts, donated)
     captured, written, count = call.captured, call.written, len(call.captured)
@@ -123,7 +123,7 @@ def run(jaxpr: Jaxpr, consts: Sequence, leaves: Sequence, out_tree, *, name: str
             ref.check_live()
             fast = not ref.shared and fast
     at = call.placement(leaves, device)
-    executable = once(call.program.memo, (run, at, call.donated, keep_unused, options, config.trace_key()), lambda: load(
+    executable = executables.once(call.program.memo, (run, at, call.donated, keep_unused, options, config.trace_key()), lambda: dispatch.load(
         call.program, call.values, at, name=name, donated=call.donated, keep_unused=keep_unused, options=dict(options)))
     result = out_tree.unflatten(call.carry_out(executable, leaves))
     if not fast or dispatcher is None or jaxpr_has_other_effects(jaxpr) or dispatch.for_python(_arrays(leaves), executable):
@@ -160,10 +160,10 @@ class _all_locked:
             ref.lock.release()
 
 
-def run_call(jaxpr: Jaxpr, args: Sequence, name: str, load: Callable = dispatch.load) -> list:
-    """Run a closed program, refs among its arguments, where operations run at once. load: what compiles it."""
+def run_call(jaxpr: Jaxpr, args: Sequence, name: str) -> list:
+    """Run a closed program, refs among its arguments, where operations run at once."""
     out_tree = dispatch.list_tree(len(jaxpr.outvars))
     for arg in args:
         if isinstance(arg, Tracer):
             raise leaked(arg)
-    return run(jaxpr, (), args, out_tree, name=name, load=load)[0]
+    return run(jaxpr, (), args, out_tree, name=name)[0]

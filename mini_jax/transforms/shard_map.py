@@ -317,24 +317,24 @@ _bodies = ByFunction()
 
 def _recorded_body(f: Callable, tree, parts: tuple, mesh: Mesh, manual: tuple, total: bool, info: ProgramInfo) -> tuple[Jaxpr, list, Any]:
     """The program of one device (constants first), the constants' values and the structure of its result; recorded once for each function."""
-    cache, key = _bodies.of(f), (tree, parts, mesh, manual, total, config.trace_key(), tuple(state.axes.items()))
-    found = cache.get(key)
-    if found is not None:
-        return found
+    kept, key = _bodies.of(f), (tree, parts, mesh, manual, total, config.trace_key(), tuple(state.axes.items()))
     out_tree = None
 
     def flat(*xs):
         nonlocal out_tree
         outs, out_tree = _flatten(f(*tree.unflatten(xs)[0]))
         return checked_outputs(outs, out_tree, info)
-    with named_axes(_sizes(mesh, manual), spread=True, total=total):
-        jaxpr, consts = stage(flat, parts, info)
-        jaxpr = jaxpr.hoisted()
-        if uses_refs(jaxpr) and not any(map(is_ref, consts)):    # refs made inside are each device's own
-            jaxpr = without_refs(jaxpr)
-    found = jaxpr, consts, out_tree
-    if not any([isinstance(c, Tracer) for c in consts]):
-        cache[key] = found
+
+    def build():
+        with named_axes(_sizes(mesh, manual), spread=True, total=total):
+            jaxpr, consts = stage(flat, parts, info)
+            jaxpr = jaxpr.hoisted()
+            if uses_refs(jaxpr) and not any(map(is_ref, consts)):    # refs made inside are each device's own
+                jaxpr = without_refs(jaxpr)
+        return jaxpr, consts, out_tree
+    found = recorded.once(kept, key, build)
+    if any([isinstance(c, Tracer) for c in found[1]]):
+        kept.pop(key, None)
     return found
 
 

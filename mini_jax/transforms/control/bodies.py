@@ -16,7 +16,7 @@ from mini_jax.core.trace import Tracer, is_value, typeof
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
-from mini_jax.runtime.dispatch import FunctionCaches
+from mini_jax.runtime.caches import ByFunction, recorded
 from mini_jax.transforms.arguments import argument_paths, checked_outputs, keyable
 
 flatten = xla.registry.flatten
@@ -31,7 +31,7 @@ class Body(NamedTuple):
     structure: Any
 
 
-_recorded = FunctionCaches()
+_bodies = ByFunction()
 
 
 def record(fun: Callable, transformation: str, apply: Callable, tree: PyTreeDef, types: tuple, info: ProgramInfo | None = None) -> Body:
@@ -42,22 +42,20 @@ def record(fun: Callable, transformation: str, apply: Callable, tree: PyTreeDef,
     Recorded once for each function, unless it holds values of an outer trace.
     """
     fun = keyable(fun)
-    cache = _recorded.of(fun)
-    key = (apply, tree, types, config.trace_key(), tuple(state.axes.items()))
-    found = cache.get(key)
-    if found is not None:
-        return found
-    info = info or body_info(transformation, fun, tree)
-    structure = None
+    kept, key = _bodies.of(fun), (apply, tree, types, config.trace_key(), tuple(state.axes.items()))
 
-    def flat(*leaves):
-        nonlocal structure
-        results, structure = apply(fun, info, *tree.unflatten(leaves))
-        return results
-    jaxpr, consts = stage(flat, types, info)
-    body = Body(jaxpr.hoisted(), consts, structure)
-    if not any([isinstance(c, Tracer) for c in consts]):
-        cache[key] = body
+    def build():
+        whose, structure = info or body_info(transformation, fun, tree), None
+
+        def flat(*leaves):
+            nonlocal structure
+            results, structure = apply(fun, whose, *tree.unflatten(leaves))
+            return results
+        jaxpr, consts = stage(flat, types, whose)
+        return Body(jaxpr.hoisted(), consts, structure)
+    body = recorded.once(kept, key, build)
+    if any([isinstance(c, Tracer) for c in body.consts]):
+        kept.pop(key, None)
     return body
 
 
@@ -100,11 +98,6 @@ def check_arrays(leaves: Sequence, info: ProgramInfo) -> None:
         if is_ref(leaf):
             raise TypeError(f"{info.transformation}: {info.path(position)} of {info.name} is {described(leaf)}. Loops carry and slice arrays; let the "
                             "body use the ref without passing it")
-
-
-def clear() -> None:
-    """Drop every recorded body (`clear_caches`)."""
-    _recorded.clear()
 
 
 def body_info(transformation: str, fun: Callable, tree: PyTreeDef) -> ProgramInfo:

@@ -1,8 +1,6 @@
-"""How loops and branches run when nothing is being recorded: one compiled program each, shared by programs of equal text."""
+"""How loops and branches run when nothing is being recorded: one compiled program each."""
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import Sequence
 
 from mini_jax.core import config
@@ -12,7 +10,7 @@ from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.runtime import dispatch, xla
-from mini_jax.runtime.dispatch import once
+from mini_jax.runtime.caches import executables, once
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.refs import run_call
 from mini_jax.transforms.shards import mesh_in
@@ -39,46 +37,13 @@ def run_compiled(primitive: Primitive, args: Sequence, params: dict, program: Ja
             at = dict(zip(given, xs))
             return primitive.bind(*[at[place] for place in places], **params)
         jaxpr = once(program.memo, key, lambda: stage(fun, [typeof(args[i]) for i in given])[0])
-        return run_call(jaxpr, [args[i] for i in given], primitive.name, _load_shared)
+        return run_call(jaxpr, [args[i] for i in given], primitive.name)
     values = dispatch.opened(args)
     at = dispatch.placement(values, mesh_in(program))
     key = (primitive, *[value for value in params.values() if value is not program], at, config.trace_key())
 
     def build():
         jaxpr, consts = stage(lambda *xs: primitive.bind(*xs, **params), [typeof(arg) for arg in args])
-        return _shared(dispatch.lower_at(jaxpr, consts, at, name=primitive.name), at)
-    executable = once(program.memo, key, build)
+        return dispatch.load(jaxpr, consts, at, name=primitive.name)
+    executable = executables.once(program.memo, key, build)
     return dispatch.wrapped(executable.out_types, executable(values))
-
-
-_executables: OrderedDict = OrderedDict()
-_lock = threading.Lock()
-_KEPT = 256
-
-
-def _load_shared(jaxpr: Jaxpr, consts: Sequence, at: dispatch.Placement, *, options: dict, **how):
-    return _shared(dispatch.lower_at(jaxpr, consts, at, **how), at)
-
-
-def _shared(lowered, at: dispatch.Placement):
-    """The executable of a lowered program. Programs of equal text share one, so a function made anew at every call compiles once."""
-    if lowered.consts or lowered.callbacks:
-        return dispatch.load_at(lowered, at)
-    key = (lowered.text, tuple(lowered.in_types), tuple(lowered.out_types), tuple(lowered.kept), at, config.trace_key())
-    with _lock:
-        found = _executables.get(key)
-        if found is not None:
-            _executables.move_to_end(key)
-            return found
-    made = dispatch.load_at(lowered, at)
-    with _lock:
-        _executables[key] = made
-        while len(_executables) > _KEPT:
-            _executables.popitem(last=False)
-    return made
-
-
-def clear() -> None:
-    """Drop the shared executables (`clear_caches`)."""
-    with _lock:
-        _executables.clear()
