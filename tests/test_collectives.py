@@ -116,8 +116,6 @@ def test_several_axes_of_pmap_permute_too():
     for source, destination in perm:
         wanted[destination] = x.reshape(8, 8)[source]
     np.testing.assert_array_equal(y, wanted)
-    with pytest.raises(NotImplementedError, match="one axis at a time"):
-        vmap(vmap(lambda x: lax.ppermute(x, ("i", "j"), perm), axis_name="j"), axis_name="i")(x)
 
 
 def test_groups_of_axis_indices():

@@ -129,11 +129,46 @@ def _batched(primitive: Primitive, over: Callable) -> None:
             if "dimension" in params:
                 params["dimension"] += dim <= params["dimension"]
             return primitive.bind(x, **params), dim
-        if params.get("groups") is not None:
-            raise NotImplementedError(f"axis_index_groups over an axis of vmap ({axis.name!r}) are not supported")
         at, pairs = axes.index(axis.name), tuple(zip(axes, params["sizes"]))
-        return over(_in_front(x, dim, axis.size), pairs[:at], axis.size, pairs[at + 1:], params)
+        x, before, after = _in_front(x, dim, axis.size), pairs[:at], pairs[at + 1:]
+        groups = params.get("groups")
+        if groups is None:
+            return over(x, before, axis.size, after, params)
+        of_group = lambda rows: _in_front(*over(rows, (), typeof(rows).shape[0], (), params), typeof(rows).shape[0])
+        return _of_all(x, before, axis.size, after, lambda rows: _by_groups(rows, groups, of_group)), 0
     primitive.batch = rule
+
+
+def _rows(x, order: Sequence[int]):
+    """The entries along dimension 0 in this order."""
+    shape = typeof(x).shape
+    if list(order) == list(range(shape[0])):
+        return x
+    numbers = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
+    return gather_slices(x, np.array(order, np.int32).reshape(-1, 1), numbers, (1, *shape[1:]), mode="promise_in_bounds")
+
+
+def _by_groups(rows, groups: Sequence[Sequence[int]], of_group: Callable):
+    """The rows that come of `rows`, one for each index of an axis, where of_group says what comes of those of a group."""
+    order = [i for group in groups for i in group]
+    ordered, start, pieces = _rows(rows, order), 0, []
+    for group in groups:
+        pieces.append(of_group(slicing.slice_in_dim(ordered, start, start + len(group))))
+        start += len(group)
+    return _rows(pieces[0] if len(pieces) == 1 else slicing.concatenate(pieces, 0), np.argsort(order).tolist())
+
+
+def _of_all(x, before: Sequence[tuple], n: int, after: Sequence[tuple], of_rows: Callable):
+    """What an operation on the rows of all indices of several axes makes of a batch (n rows, one of the axes; the others, with their sizes,
+    are before and after it): the rows are gathered, and each index of the others keeps its own. It costs an all_gather."""
+    if not before and not after:
+        return of_rows(x)
+    (b, a), shape = [math.prod([size for _, size in pairs]) for pairs in (before, after)], typeof(x).shape
+    all_rows = _over(all_gather_p, shapes.expand_dims(x, (0,)), (*before, *after), 0)                      # (b·a, n, …)
+    all_rows = _merge(shapes.moveaxis(_split(all_rows, 0, (b, a)), 1, 2), 0, 3)
+    out = _split(of_rows(all_rows), 0, (b, n, a))
+    own = slicing.dynamic_index_in_dim(out, axis_index(tuple([name for name, _ in after])), 2, False)
+    return slicing.dynamic_index_in_dim(own, axis_index(tuple([name for name, _ in before])), 0, False)
 
 
 def _over(primitive: Primitive, x, pairs: Sequence[tuple], dimension: int):
@@ -179,7 +214,11 @@ def _reduction(name: str, reduce: Callable, repeat: Callable, accepts: Callable[
         if axis.name is None or axis.name not in axes:
             return primitive.bind(*args, axes=axes, groups=groups), dims
         if groups is not None:
-            raise NotImplementedError(f"axis_index_groups over an axis of vmap ({axis.name!r}) are not supported")
+            at, sizes = axes.index(axis.name), [_axis_size(name) if name != axis.name else axis.size for name in axes]
+            pairs = tuple(zip(axes, sizes))
+            of_group = lambda rows: _in_front(reduce(rows, (0,)), None, typeof(rows).shape[0])
+            return [_of_all(_in_front(x, d, axis.size), pairs[:at], axis.size, pairs[at + 1:], lambda rows: _by_groups(rows, groups, of_group))
+                    for x, d in zip(args, dims)], [0] * len(args)
         args = [repeat(x, axis.size) if d is None else reduce(x, (d,)) for x, d in zip(args, dims)]
         rest = tuple([a for a in axes if a != axis.name])
         return primitive.bind(*args, axes=rest, groups=None) if rest else args, [None] * len(args)
@@ -394,10 +433,13 @@ def _exchanged(x, before, n, after, params):
 
 def _permuted(x, before, n, after, params):
     """The rows in their new places, as few slices, and zeros where nothing is sent."""
-    if before or after:
-        raise NotImplementedError("ppermute over several axes, one of which is an axis of vmap; permute one axis at a time")
+    return _of_all(x, before, n, after, lambda rows: _sent(rows, params["perm"])), 0
+
+
+def _sent(x, perm: Sequence[tuple[int, int]]):
+    n = typeof(x).shape[0]
     sources: list = [None] * n
-    for source, destination in params["perm"]:
+    for source, destination in perm:
         sources[destination] = source
     runs, start = [], 0
     for i in range(1, n + 1):
@@ -406,7 +448,7 @@ def _permuted(x, before, n, after, params):
             runs.append(slicing.slice_in_dim(x, first, first + length) if first is not None
                         else shapes.broadcast(np.zeros((), typeof(x).dtype)[()], (length, *typeof(x).shape[1:])))
             start = i
-    return (runs[0] if len(runs) == 1 else slicing.concatenate(runs, 0)), 0
+    return runs[0] if len(runs) == 1 else slicing.concatenate(runs, 0)
 
 
 def _moves(primitive: Primitive, type_rule: Callable, over: Callable, transposed: Callable) -> None:
