@@ -1,6 +1,7 @@
 """Vectorization: a function of one example becomes one of a batch, by the batching rules of its primitives."""
 from __future__ import annotations
 
+import weakref
 from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -44,8 +45,8 @@ class BatchTracer(Tracer):
     def depends_on(self):
         """The argument that it is; where it was computed from arguments, nobody has kept which."""
         trace = self._trace
-        for position, tracer in enumerate(trace.inputs):
-            if tracer is self and trace.info is not None:
+        for position, tracer in trace.inputs:
+            if tracer() is self and trace.info is not None:
                 path = trace.info.path(position)
                 return () if path is None else (path,)
         return ()
@@ -150,7 +151,7 @@ def batch_flat(fun: Callable, axis: Axis, args: Sequence, dims: Sequence[int | N
     trace = BatchTrace(state.trace, axis, info)
     try:
         inputs = [_input(trace, arg, dim) for arg, dim in zip(args, dims)]
-        trace.inputs = inputs
+        trace.inputs = [(i, weakref.ref(x)) for i, x in enumerate(inputs) if type(x) is BatchTracer]
         with current_trace(trace):
             if axis.name is None:
                 outs = fun(*inputs)
