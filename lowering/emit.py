@@ -57,19 +57,25 @@ class Emitter:
     def emit(self, text: str) -> str:
         """Write a pure operation with one result; returns the result's name (an earlier one for the same text)."""
         found = self.written.get(text)
+        if found is None and self.outer is not None:
+            found = self.outer.found(text)
         if found is not None:
             return found
-        scope = self.outer
-        while scope is not None:
-            found = scope.written.get(text)
-            if found is not None:
-                return found
-            scope = scope.outer
         n = self.counter[0]
         self.counter[0] = n + 1
         name = self.written[text] = f"%{n}"
         self.lines.append(f"{self.indent}{name} = {text}{self.loc}")
         return name
+
+    def found(self, text: str) -> str | None:
+        """The name of the result of a pure operation that is written already, here or around; None where it isn't."""
+        scope = self
+        while scope is not None:
+            name = scope.written.get(text)
+            if name is not None:
+                return name
+            scope = scope.outer
+        return None
 
     def emit_many(self, text: str, results: int, pure: bool = True) -> list[str]:
         """Write an operation with any number of results; returns their names. pure=False: never shared, kept in order."""
@@ -104,7 +110,12 @@ class Emitter:
         """An array all of whose entries are the scalar `value`."""
         if value != value:
             self.module.holds_nan = True
-        return self.emit(f"stablehlo.constant dense<{scalar_text(value, aval.dtype)}> : {aval.mlir}")
+        return self.emit(self.constant_text(value, aval))
+
+    @staticmethod
+    def constant_text(value, aval: ShapedArray) -> str:
+        """The operation that is such an array."""
+        return f"stablehlo.constant dense<{scalar_text(value, aval.dtype)}> : {aval.mlir}"
 
     def index_constant(self, values: Sequence[int], dtype=dtypes.int64) -> str:
         """A small one-dimensional array of integers."""

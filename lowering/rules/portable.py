@@ -170,8 +170,8 @@ def eigh(e, x: str, t) -> list[str]:
         large = elementwise.gt(outside, everything * _full(size * eps, everything.shape, real))
         return [reduce_or(elementwise.bitwise_and(more, elementwise.bitwise_or(shrinking, large)), tuple(range(rank - 2))), outside]
 
-    start = lambda x: [pad(x, t.dtype.type(0), (*[(0, 0, 0)] * (rank - 2), (0, size - n, 0), (0, size - n, 0))), identity(wide.shape, t.dtype)]
-    a, v = e.via(start, [t], [x])
+    start = lambda x: [elementwise.mul(reduce_sum(elementwise.abs(x), (rank - 2, rank - 1)), real.type(0)), pad(x, t.dtype.type(0), (*[(0, 0, 0)] * (rank - 2), (0, size - n, 0), (0, size - n, 0))), identity(wide.shape, t.dtype)]
+    nothing, a, v = e.via(start, [t], [x])                     # nothing: 0, or NaN where there is an entry that is not finite
     norm = array_type(leading, real)
     before = e.constant(np.inf, norm)
     types = [flag, count, norm, wide, wide]
@@ -189,7 +189,7 @@ def eigh(e, x: str, t) -> list[str]:
     *_, a, v = e.emit_many(f'"stablehlo.while"({more}, {e.constant(0, count)}, {before}, {a}, {v}) ({e.region(texts, going)}, {e.region(texts, sweep)}) : '
                            f"({', '.join(texts)}) -> ({', '.join(texts)})", 5)
 
-    def ordered(a, v):
+    def ordered(nothing, a, v):
         """Ascending; a row that was added, which met others without being turned, comes last and is left out."""
         w = real_part(diagonal(a))
         key = w
@@ -199,8 +199,9 @@ def eigh(e, x: str, t) -> list[str]:
         _, w, order = sort((key, w, broadcasted_iota(dtypes.int32, w.shape, rank - 2)), dimension=rank - 2, num_keys=1)
         v = transposed(permuted_rows(transposed(v), order))
         part = lambda x, axis: slice_in_dim(x, 0, n, axis=axis)
-        return [part(part(v, rank - 2), rank - 1), part(w, rank - 2)]
-    return e.via(ordered, [wide, wide], [a, v])
+        spread = lambda shape: broadcast_in_dim(nothing, shape, tuple(range(rank - 2)))
+        return [part(part(v, rank - 2), rank - 1) + convert_element_type(spread(t.shape), t.dtype), part(w, rank - 2) + spread(t.shape[:-1])]
+    return e.via(ordered, [norm, wide, wide], [nothing, a, v])
 
 
 # --- singular values ---------------------------------------------------------------------------------------------------------------------

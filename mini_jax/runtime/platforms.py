@@ -99,7 +99,7 @@ def platforms() -> tuple[str, ...]:
         if not _known(name):
             raise RuntimeError(f"unknown platform {name!r} in the option platforms (MINI_JAX_PLATFORMS, JAX_PLATFORMS) = "
                                f"{','.join(names)!r}; available: {', '.join(_all())}")
-    return tuple(dict.fromkeys([*([_exact(name) for name in names] or _all()), "cpu"]))
+    return tuple(dict.fromkeys([*([exact(name) for name in names] or _all()), "cpu"]))
 
 
 def chosen() -> list[str]:
@@ -114,10 +114,10 @@ def _all() -> list[str]:
 
 
 def _known(name: str) -> bool:
-    return name == "cpu" or _exact(name) in plugins()
+    return name == "cpu" or exact(name) in plugins()
 
 
-def _exact(name: str) -> str:
+def exact(name: str) -> str:
     """The platform that a name stands for here: cuda, for gpu, where there is its plugin."""
     return next((p for p in _ALIASES.get(name, ()) if p in plugins()), name)
 
@@ -130,7 +130,7 @@ def find(name: str | None):
         name = name.lower()
         if not _known(name):
             raise RuntimeError(f"unknown backend {name!r}: available are {', '.join(platforms())}")
-        return _start(_exact(name))
+        return _start(exact(name))
     order = platforms()
     if chosen():
         return _start(order[0])

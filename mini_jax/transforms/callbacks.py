@@ -347,6 +347,9 @@ debug_callback_p.jvp, debug_callback_p.transpose = _debug_jvp, _debug_transpose
 
 @lowers(pure_callback_p, io_callback_p, debug_callback_p)
 def _lower(e, eqn, *operands):
+    if e.module.platform != "cpu":
+        raise NotImplementedError(f"{eqn.primitive.name}: a program for {e.module.platform} can't call Python functions, one for the CPU can: "
+                                  "move its arguments there with device_put(x, devices('cpu')[0]), or call outside of jit")
     params, effectful = eqn.params, bool(eqn.effects)
     turns = params.get("takes_turn", False)
     types = [TURN, *params["result_types"]] if effectful else list(params["result_types"])

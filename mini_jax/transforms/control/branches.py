@@ -75,7 +75,7 @@ def _cond(pred, true_fun: Callable, false_fun: Callable, operands: tuple, *appli
     check_callable(false_fun, "cond: false_fun")
     pred = _predicate(pred)
     applied = applied or (_apply, _apply)
-    return _choose("cond", pred, (false_fun, true_fun), ("false_fun", "true_fun"), operands, applied)
+    return choose("cond", pred, (false_fun, true_fun), ("false_fun", "true_fun"), operands, applied)
 
 
 def _predicate(pred):
@@ -129,11 +129,13 @@ def switch(index, branches: Sequence[Callable], *operands, operand=_nothing):
             index = shapes.convert_element_type(selection.clamp(aval.dtype.type(0), index, aval.dtype.type(high)), dtypes.int32)
         else:
             index = selection.clamp(np.int32(0), index, np.int32(last))
-    return _choose("switch", index, branches, [f"branch {i}" for i in range(len(branches))], operands, [_apply] * len(branches))
+    return choose("switch", index, branches, [f"branch {i}" for i in range(len(branches))], operands)
 
 
-def _choose(what: str, index, branches: Sequence[Callable], names: Sequence[str], operands: tuple, applied: Sequence[Callable]):
-    """Record all branches, and run one (a Python index, nothing being recorded) or bind the primitive. applied: how each is called."""
+def choose(what: str, index, branches: Sequence[Callable], names: Sequence[str], operands: tuple, applied: Sequence[Callable] | None = None):
+    """Record all branches, and run one (a Python index, nothing being recorded) or bind the primitive. index: in the range of branches.
+    applied: how each is called, if not with all operands."""
+    applied = applied or [_apply] * len(branches)
     branches = [keyable(branch) for branch in branches]
     if dispatch.disabled() and not isinstance(index, Tracer):
         leaves, out_tree = applied[index](branches[index], ProgramInfo(what, branches[index]), *operands)
@@ -499,6 +501,9 @@ def _in_turn(kept: Sequence[int | None], branches: Sequence[Jaxpr], index, *oper
 @lowers(cond_p)
 def _lower(e, eqn, index, *operands):
     branches, aval = eqn.params["branches"], eqn.invars[0].aval
+    known = next((i for i in range(len(branches)) if e.found(e.constant_text(i, aval)) == index), None)
+    if known is not None:                             # on this platform, for instance: the others need not have a lowering
+        return e.inline(branches[known], operands)
     kept = _kept(branches)
     large = [i for i, v in zip(kept, eqn.outvars) if v.aval.size >= _LARGE]
     if large and None not in large and not eqn.effects:

@@ -11,8 +11,9 @@ from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
 from mini_jax.runtime import xla
 from mini_jax.runtime.devices import current_device
+from mini_jax.runtime.platforms import exact
 from mini_jax.transforms.control.bodies import check_callable
-from mini_jax.transforms.control.branches import switch
+from mini_jax.transforms.control.branches import choose
 from mini_jax.transforms.jit import jit
 
 __all__ = ["platform_dependent", "composite", "platform_index_p"]
@@ -27,7 +28,7 @@ _INDEX = array_type((), dtypes.int32)
 def platform_dependent(*args, default: Callable | None = None, **per_platform: Callable) -> Any:
     """per_platform[p](*args) on the platform p ("cpu", "cuda", "rocm", "tpu", or "gpu" for either kind of GPU), default(*args) on the others.
 
-    All functions are recorded, and must give results of equal types. Which one runs is decided when the program is compiled. Raises
+    All functions are recorded, and must give results of equal types. Which one is compiled, alone, is decided then. Raises
     TypeError for what is no function and without any, NotImplementedError, when it is compiled, for a platform without a function.
     """
     if not per_platform and default is None:
@@ -42,10 +43,12 @@ def platform_dependent(*args, default: Callable | None = None, **per_platform: C
         return branches[_chosen(current_device().platform, platforms, default is not None)](*args)
     if len(branches) == 1 and default is None:
         branches *= 2                                 # a choice all the same, so that the platform is looked at
-    return switch(platform_index_p.bind(platforms=platforms, has_default=default is not None), branches, *args)
+    index = platform_index_p.bind(platforms=platforms, has_default=default is not None)
+    return choose("platform_dependent", index, branches, [*per_platform, "default"], args)
 
 
 def _chosen(platform: str, platforms: tuple, has_default: bool) -> int:
+    platform = exact(platform)                        # GPUs call theirs "gpu", of whichever kind they are
     for i, names in enumerate(platforms):
         if platform in names:
             return i
