@@ -8,6 +8,7 @@ This file is the ground floor: it imports nothing of ours.
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
@@ -309,21 +310,69 @@ def make_cpu_client(**options):
     return _jax.get_tfrt_cpu_client(**{"asynchronous": True, **options})
 
 
+def started_platforms() -> list[str]:
+    """The platforms that have a client already."""
+    return [name for name in _clients if name is not None]
+
+
+# ---- several processes: XLA's own service, over which their clients learn of each other's devices and find each other -------------
+
+def distributed_service(address: str, count: int, *, patience: int, shutdown_timeout: int):
+    """The service, which one process of `count` runs. patience: seconds after which it takes a silent one for dead."""
+    return _jax.get_distributed_runtime_service(address, count, heartbeat_timeout=patience, shutdown_timeout=shutdown_timeout)
+
+
+def distributed_client(address: str, process: int, *, timeout: int, patience: int, shutdown_timeout: int):
+    """A connection to it, for a process of this number; connect() connects. It aborts the process when the service goes away."""
+    return _jax.get_distributed_runtime_client(address, process, init_timeout=timeout, heartbeat_timeout=patience, shutdown_timeout=shutdown_timeout,
+                                               shutdown_on_destruction=False, use_compression=True)
+
+
+def cpu_collectives(kind: str, distributed, host: str):
+    """How CPU devices of different processes communicate: "gloo", at the address `host` of this machine, "mpi" or "none"."""
+    if kind == "gloo":
+        return _jax.make_gloo_tcp_collectives(distributed_client=distributed, hostname=host)
+    if kind == "mpi":
+        found = _jax.make_mpi_collectives()
+        found.Init()
+        return found
+    return None
+
+
+def never_free(thing) -> None:
+    """Keep an object to the very end of the process: when C++ destroys some of its own, it waits for other processes."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+_plugins: dict[str, Any] = {}                # name -> its C interface
+
+
+def _load_plugin(name: str, library: str):
+    if name not in _plugins:
+        _plugins[name] = _jax.load_pjrt_plugin(name, library, None)
+    if not _jax.pjrt_plugin_initialized(name):
+        _jax.initialize_pjrt_plugin(name)
+    return _plugins[name]
+
+
 def plugin_client(name: str, library: str, options: dict, extension=None):
     """A client of the PJRT plugin whose library this file is. Raises XlaRuntimeError with the loader's or the plugin's message.
 
     extension: a module whose register_custom_call_target(api, …) and register_custom_type(api, …) tell the plugin of foreign functions.
     """
-    if not _jax.pjrt_plugin_loaded(name):
-        api = _jax.load_pjrt_plugin(name, library, None)
-        if extension is not None:
-            from jaxlib import xla_client
-            xla_client.register_custom_type_handler(name.upper(), functools.partial(extension.register_custom_type, api))
-            xla_client.register_custom_call_handler(name.upper(), functools.partial(extension.register_custom_call_target, api))
-    if not _jax.pjrt_plugin_initialized(name):
-        _jax.initialize_pjrt_plugin(name)
+    api = _load_plugin(name, library)
+    if extension is not None:
+        from jaxlib import xla_client
+        xla_client.register_custom_type_handler(name.upper(), functools.partial(extension.register_custom_type, api))
+        xla_client.register_custom_call_handler(name.upper(), functools.partial(extension.register_custom_call_target, api))
     distributed = options.pop("distributed_client", None)
     return _jax.get_c_api_client(name, options, distributed)
+
+
+def compiler_without_devices(name: str, library: str, options: dict) -> Callable[[str], Any]:
+    """What compiles StableHLO text for a device that isn't there, which the options describe to the plugin, and raises what its compiler does."""
+    device = _jax.get_c_api_topology(_load_plugin(name, library), "", options)._make_compile_only_devices()[0]
+    return lambda text: device.client.compile(parse_module(text), DeviceList((device,)), compile_options([device]))
 
 
 def gpu_options() -> dict:
