@@ -1,19 +1,21 @@
 """What is current in this thread: the trace that gives meaning to operations, the named axes, the name stack."""
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 from mini_jax.runtime import xla
 
 
 class NamedAxis(NamedTuple):
     """A named axis in scope. spread: its indices are on devices of their own (pmap, shard_map), not in one batch (vmap).
-    total: gradients are summed over it without being asked to."""
+    total: gradients are summed over it without being asked to. parts: the axes that it stands for, outermost first, if it is several (xmap)."""
     size: int
     spread: bool = False
     total: bool = False
+    parts: tuple = ()
 
 
 class Reduced(NamedTuple):
@@ -78,6 +80,22 @@ def named_axes(axes: dict, *, spread: bool = False, total: bool = False):
         state.axes = saved
 
 
+@contextmanager
+def joint_axes(axes: dict):
+    """Names that stand for several axes in scope: name -> their names, outermost first."""
+    saved = state.axes
+    state.axes = {**saved, **{name: NamedAxis(math.prod([saved[part].size for part in parts]), parts=parts) for name, parts in axes.items()}}
+    try:
+        yield
+    finally:
+        state.axes = saved
+
+
+def single_axes(names: Sequence) -> tuple:
+    """The names, those that stand for several axes replaced by theirs."""
+    return tuple([part for name in names for part in (name in state.axes and state.axes[name].parts or (name,))])
+
+
 def axis_size(name) -> int:
     """The size of a named axis in scope; NameError if there is none of that name."""
     try:
@@ -91,7 +109,8 @@ def axis_size(name) -> int:
 @contextmanager
 def reducing(names):
     """A backward pass in this block reduces over these named axes, and those that are `total`. Names that are not in scope mean nothing."""
-    chosen = [(name, axis) for name, axis in state.axes.items() if axis.total or name in names]
+    names = single_axes(names)
+    chosen = [(name, axis) for name, axis in state.axes.items() if not axis.parts and (axis.total or name in names)]
     saved = state.reduced
     state.reduced = Reduced(frozenset([name for name, axis in chosen if not axis.spread]),
                             frozenset([name for name, axis in chosen if axis.spread])) if chosen else None

@@ -12,6 +12,7 @@ from mini_jax.lax.gather import *             # noqa: F401,F403
 from mini_jax.lax.identities import *         # noqa: F401,F403
 from mini_jax.lax.iota import *               # noqa: F401,F403
 from mini_jax.lax.prng import *               # noqa: F401,F403
+from mini_jax.lax.products import *           # noqa: F401,F403
 from mini_jax.lax.ragged import *             # noqa: F401,F403
 from mini_jax.lax.reductions import *         # noqa: F401,F403
 from mini_jax.lax.scaled_dot import *         # noqa: F401,F403

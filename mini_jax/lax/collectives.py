@@ -23,7 +23,7 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.pytree import tree_flatten, tree_map
 from mini_jax.core.state import axis_size as _axis_size
-from mini_jax.core.state import reduced_axes, state
+from mini_jax.core.state import reduced_axes, single_axes, state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise, reductions, selection, shapes, slicing
@@ -45,10 +45,11 @@ def axis_size(axis_name) -> int:
 
     Raises NameError for a name that is not in scope.
     """
-    return math.prod([_axis_size(name) for name in _names(axis_name)])
+    return math.prod([_axis_size(name) for name in axis_names(axis_name)])
 
 
-def _names(axis_name) -> tuple:
+def axis_names(axis_name) -> tuple:
+    """The axes in scope that an axis_name argument means. TypeError for what can't be a name, ValueError where one occurs twice."""
     names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
     try:
         distinct = len(set(names))
@@ -56,12 +57,12 @@ def _names(axis_name) -> tuple:
         raise TypeError(f"an axis name is hashable, a string as a rule, got {axis_name!r:.200} of type {type(axis_name).__name__}") from None
     if distinct != len(names):
         raise ValueError(f"an axis name occurs twice in {axis_name!r}")
-    return names
+    return single_axes(names)
 
 
 def _scope(axis_name, axis_index_groups, *, equal: bool = True) -> tuple[tuple, tuple, tuple | None, int]:
     """(names, their sizes, groups, size of a group) of a collective's arguments, checked; `equal`: groups must have one size."""
-    names = _names(axis_name)
+    names = axis_names(axis_name)
     sizes = tuple([_axis_size(name) for name in names])
     size = math.prod(sizes)
     if axis_index_groups is None:
@@ -81,7 +82,7 @@ def _scope(axis_name, axis_index_groups, *, equal: bool = True) -> tuple[tuple, 
 
 def _positional(axis_name) -> tuple[tuple, tuple[int, ...]]:
     """Names and, where ints stand among them that name no axis, dimensions of the operand."""
-    names = _names(axis_name)
+    names = axis_names(axis_name)
     dims = tuple([name for name in names if isinstance(name, int) and name not in state.axes])
     return tuple([name for name in names if name not in dims]), dims
 
@@ -360,6 +361,11 @@ def pmin(x, axis_name, *, axis_index_groups: Groups = None):
     return _reduced(pmin_p, x, axis_name, axis_index_groups, reductions.reduce_min, lambda leaf, n: leaf)
 
 
+def along_dimension(x, axes: tuple, dimension: int):
+    """x with what differs along named axes side by side along one of its dimensions, the same for all."""
+    return all_gather_p.bind(x, axes=axes, sizes=tuple([_axis_size(name) for name in axes]), dimension=dimension, groups=None)
+
+
 # --- moving values: all_gather and its transpose psum_scatter, all_to_all, ppermute -----------------------------------------------
 
 def _mover(name: str) -> Primitive:
@@ -634,7 +640,7 @@ def pvary(x, axis_name):
 
     Derivatives that are summed over an axis (reduce_axes) are those of each copy. Raises NameError for a name that is not in scope.
     """
-    names = _names(axis_name)
+    names = axis_names(axis_name)
     axis_size(names)
 
     def vary(leaf):
@@ -665,7 +671,7 @@ def axis_index(axis_name):
     Of a tuple of names it is the row-major index over them. Raises NameError for a name that is not in scope.
     """
     index = None
-    for name in _names(axis_name):
+    for name in axis_names(axis_name):
         size, own = _axis_size(name), axis_index_p.bind(axis_name=name)
         index = own if index is None else elementwise.add(elementwise.mul(index, np.int32(size)), own)
     return np.int32(0) if index is None else index

@@ -19,10 +19,10 @@ import numpy as np
 
 from mini_jax.core import linear
 from mini_jax.core.linear import Accumulator, Zero
-from mini_jax.core.state import axis_size, reduced_axes, state
+from mini_jax.core.state import reduced_axes, state
 from mini_jax.core.trace import typeof
 from mini_jax.lax import elementwise, selection, shapes
-from mini_jax.lax.collectives import all_gather_p, axis_index, in_order, psum_p, pvary_p, summed
+from mini_jax.lax.collectives import along_dimension, axis_index, in_order, psum_p, pvary_p, summed
 
 
 def of_copies(ct, aval):
@@ -80,9 +80,7 @@ def _contract_axes(accumulator: Accumulator, values: tuple, dimensions: tuple) -
     if not shared:
         return values, False
     names = in_order(shared)
-    sizes = tuple([axis_size(name) for name in names])
-    together = lambda x, d: all_gather_p.bind(shapes.expand_dims(x, (0,)) if d is None else x, axes=names, sizes=sizes, dimension=d or 0, groups=None)
-    return tuple([together(x, d) for x, d in zip(values, dimensions)]), True
+    return tuple([along_dimension(shapes.expand_dims(x, (0,)) if d is None else x, names, d or 0) for x, d in zip(values, dimensions)]), True
 
 
 linear.reduce_cotangent, linear.contract_axes = _reduce_cotangent, _contract_axes

@@ -294,22 +294,28 @@ def shard_map(f: Callable | None = None, /, *, out_specs, in_specs=None, mesh: M
         if bound:
             raise ValueError(f"shard_map: the axis {bound[0]!r} is that of a vmap, pmap or shard_map around already: name the axes that this one "
                              "is about in axis_names, or give the mesh's axes other names")
-        leaves, tree = _flatten((args, {}))
-        fun_ref = weakref.ref(f)                         # programs are kept by their function, so they must not keep it
-        info = ProgramInfo("shard_map", f, lambda: argument_paths(fun_ref(), tree))
-        specs = tuple(broadcast_prefix(_as_prefix(in_specs, args), tree.children()[0], _is_spec, "shard_map in_specs", "the tuple of arguments"))
-        _check_specs(specs, mesh, manual, "in_specs", info)
-        types = argument_types(leaves, info)
-        parts = [_checked_part(t, mesh, spec, info, i) for i, (t, spec) in enumerate(zip(types, specs))]
-        jaxpr, consts, out_tree = _recorded_body(f, tree, tuple(parts), mesh, manual, check_vma, info)
-        results = tuple(broadcast_prefix(out_specs, out_tree, _is_spec, "shard_map out_specs", "the result"))
-        _check_specs(results, mesh, manual, "out_specs", info)
-        for i, (t, spec) in enumerate(zip(jaxpr.out_types, results, strict=True)):
-            _check_result(t, spec, frozenset(manual), i, out_tree, info, check_vma)
-        outs = shard_map_p.bind(*consts, *leaves, jaxpr=jaxpr, mesh=mesh, manual=manual, in_specs=(P(),) * len(consts) + specs,
-                                out_specs=results, name=info.name)
-        return out_tree.unflatten(outs)
+        return on_mesh(f, args, mesh, manual, in_specs, lambda: out_specs, check=check_vma, total=check_vma)
     return functools.update_wrapper(mapped, f, updated=())
+
+
+def on_mesh(f: Callable, args: tuple, mesh: Mesh, manual: tuple, in_specs, out_specs: Callable, *, check: bool, total: bool):
+    """shard_map of f, called. out_specs(): asked for when f has been recorded. check: that results are the same where their specs say so.
+    total: gradients taken inside are sums over the mesh's axes."""
+    leaves, tree = _flatten((args, {}))
+    fun_ref = weakref.ref(f)                             # programs are kept by their function, so they must not keep it
+    info = ProgramInfo("shard_map", f, lambda: argument_paths(fun_ref(), tree))
+    specs = tuple(broadcast_prefix(_as_prefix(in_specs, args), tree.children()[0], _is_spec, "shard_map in_specs", "the tuple of arguments"))
+    _check_specs(specs, mesh, manual, "in_specs", info)
+    types = argument_types(leaves, info)
+    parts = [_checked_part(t, mesh, spec, info, i) for i, (t, spec) in enumerate(zip(types, specs))]
+    jaxpr, consts, out_tree = _recorded_body(f, tree, tuple(parts), mesh, manual, total, info)
+    results = tuple(broadcast_prefix(out_specs(), out_tree, _is_spec, "shard_map out_specs", "the result"))
+    _check_specs(results, mesh, manual, "out_specs", info)
+    for i, (t, spec) in enumerate(zip(jaxpr.out_types, results, strict=True)):
+        _check_result(t, spec, frozenset(manual), i, out_tree, info, check)
+    outs = shard_map_p.bind(*consts, *leaves, jaxpr=jaxpr, mesh=mesh, manual=manual, in_specs=(P(),) * len(consts) + specs,
+                            out_specs=results, name=info.name)
+    return out_tree.unflatten(outs)
 
 
 _bodies = ByFunction()
