@@ -5,9 +5,9 @@ import os
 import sys
 from typing import NamedTuple
 
-_roots = tuple(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 2)[0] + os.sep + package + os.sep
+roots = tuple(os.path.dirname(os.path.abspath(__file__)).rsplit(os.sep, 2)[0] + os.sep + package + os.sep
                for package in ("mini_jax", "lowering"))
-_examples = _roots[0] + "examples" + os.sep          # these are written as a user writes
+_examples = roots[0] + "examples" + os.sep          # these are written as a user writes
 _STDLIB = (os.sep + "functools.py", os.sep + "contextlib.py")
 _internal: dict[str, bool] = {}                      # file name -> is it a frame of ours
 
@@ -17,7 +17,7 @@ def is_internal(filename: str) -> bool:
     found = _internal.get(filename)
     if found is None:
         path = os.path.abspath(filename)
-        ours = path.startswith(_roots) and not path.startswith(_examples)
+        ours = path.startswith(roots) and not path.startswith(_examples)
         found = _internal[filename] = ours or filename.endswith(_STDLIB) or filename.startswith("<frozen")
     return found
 

@@ -15,7 +15,6 @@ import threading
 import types
 import weakref
 from collections import OrderedDict
-from hashlib import blake2b
 from typing import Any, Callable
 
 from mini_jax.core import config
@@ -215,9 +214,9 @@ _code: OrderedDict[tuple, Any] = OrderedDict()
 _SHARE = 16                                          # beside the capacity, one for so many of it
 
 
-def code(text: str, settings: tuple, make: Callable[[], Any]):
-    """What XLA made of a text, with these settings: made by `make()` if it is not among what was used last."""
-    key = (blake2b(text.encode()).digest(), *settings)
+def code(digest: bytes, settings: tuple, make: Callable[[], Any]):
+    """What XLA made of the text with this digest, with these settings: made by `make()` if it is not among what was used last."""
+    key = (digest, *settings)
     found = once(_code, key, make)
     try:
         _code.move_to_end(key)

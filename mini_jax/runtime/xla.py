@@ -14,8 +14,11 @@ import os
 import re
 import sys
 import threading
+import time
 import weakref
 from typing import Any, Callable, NamedTuple, Sequence
+
+LOADED = time.time()                                    # when the package was: this is one of its first files
 
 ONE_FRONTEND = (
     "mini_jax and jax cannot share a process: both are frontends of jaxlib and both own its C++ array, sharding and dispatcher "
@@ -490,6 +493,23 @@ def deserialize_executable(blob: bytes, devices: Sequence[Device], **options) ->
     """An executable from `serialize_executable`'s bytes; options as for `compile_options`."""
     devices = tuple(devices)
     return devices[0].client.deserialize_executable(blob, DeviceList(devices), compile_options(devices, **options))
+
+
+def fingerprint(devices: tuple[Device, ...], counts: tuple[tuple[str, int], ...], options: dict | None = None) -> bytes:
+    """All but its text that decides what XLA makes of a program: devices and their surroundings, replicas and partitions, XLA's flags as XLA
+    holds them, compiler options, jaxlib. (Not which processor it is: its own code does not say.) counts: num_replicas, num_partitions."""
+    return b"\n".join([_surroundings(devices, counts), *[repr(option).encode() for option in sorted((options or {}).items())]])
+
+
+@functools.lru_cache(maxsize=64)
+def _surroundings(devices: tuple[Device, ...], counts: tuple[tuple[str, int], ...]) -> bytes:
+    client = devices[0].client
+    with os.scandir(os.path.dirname(jaxlib.__file__)) as files:
+        libraries = sorted([(file.name, file.stat().st_size) for file in files if file.name.endswith((".so", ".pyd", ".dylib"))])
+    facts = (jaxlib.__version__, getattr(jaxlib.version, "_git_hash", ""), libraries, client.platform, client.platform_version, client.runtime_type,
+             client.process_index(), sorted([(d.id, d.process_index, d.device_kind) for d in client.devices()]), [d.id for d in devices], counts)
+    # the options hold the flags too, those of the environment included
+    return repr(facts).encode() + compile_options(devices, **dict(counts)).SerializeAsString()
 
 
 def register_custom_call(name: str, target, platform: str, api_version: int, **kwargs) -> None:
