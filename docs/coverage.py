@@ -55,11 +55,12 @@ def holders() -> list:
     import mini_jax as jax
     import mini_jax.numpy as jnp
     from mini_jax.custom_batching import custom_vmap
+    from mini_jax.extend.core import Primitive
     x, jitted = jnp.ones(2), jax.jit(lambda x: x)
     traced, program = jitted.trace(x), jax.make_jaxpr(lambda x: x + 1)(x)
     lowered = traced.lower()
     return [x, jitted, traced, lowered, lowered.compile(), program, program.jaxpr, program.eqns[0], program.eqns[0].primitive, program.eqns[0].invars[0],
-            x.sharding, jax.devices()[0], jax.custom_vjp(lambda x: x), jax.custom_jvp(lambda x: x), custom_vmap(lambda x: x), x.at[0]]
+            x.sharding, jax.devices()[0], jax.custom_vjp(lambda x: x), jax.custom_jvp(lambda x: x), custom_vmap(lambda x: x), Primitive("p"), x.at[0]]
 
 
 def method(name: str, objects: list) -> Any:

@@ -35,8 +35,9 @@ class Primitive:
                  transpose: Callable | None = None, batch: Callable | None = None, linearize: Callable | None = None,
                  stage: Callable | None = None, impl: Callable | None = None, effects_rule: Callable | None = None,
                  format_eqn: Callable | None = None, multiple_results: bool = False, memoize: bool = True,
-                 facts: dict[str, Any] | None = None):
-        """memoize: whether types may be remembered by (types, params); off where params hold programs or functions.
+                 listed: bool = True, facts: dict[str, Any] | None = None):
+        """memoize: whether types may be remembered by (types, params); off where params hold programs or functions. listed: in `table`; off
+        for those of users, whose names may be any.
         facts: what tests and tools may ask about the primitive, e.g. the dtypes a row declares."""
         self.name, self.multiple_results = name, multiple_results
         self.type_rule, self.jvp, self.transpose, self.batch = type_rule, jvp, transpose, batch
@@ -44,7 +45,8 @@ class Primitive:
         self.effects_rule, self.format_eqn = effects_rule, format_eqn
         self.memoize, self.types_memo, self.dispatcher = memoize, {}, None
         self.facts = facts or {}
-        table[name] = self
+        if listed:
+            table[name] = self
 
     def bind(self, *args, **params):
         """Apply to values; what that means is up to the current trace."""

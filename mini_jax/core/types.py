@@ -26,7 +26,7 @@ class ShapedArray(AbstractValue):
     weak_type: the dtype came from a Python scalar and gives way in promotion.
     varying: the named axes (of vmap, pmap, shard_map) over which the value differs.
 
-    Built by `array_type`, which returns the one object there is for these facts.
+    `ShapedArray(shape, dtype)` and `array_type` return the one object there is for these facts.
     """
     __slots__ = ("shape", "dtype", "weak_type", "varying", "ndim", "size", "text", "mlir", "_tangent", "_strong")
 
@@ -34,6 +34,9 @@ class ShapedArray(AbstractValue):
     dtype: Any
     weak_type: bool
     varying: frozenset
+
+    def __new__(cls, shape, dtype, weak_type: bool = False):
+        return array_type(tuple(shape), dtype if dtypes.is_extended(dtype) else dtypes.canonicalize(dtypes.as_dtype(dtype)), weak_type)
 
     def update(self, *, shape=None, dtype=None, weak_type=None, varying=None) -> "ShapedArray":
         """The type that differs from this one in what is given."""
@@ -85,7 +88,7 @@ def _intern(key) -> ShapedArray:
     found = _types.get(key)
     if found is None:
         shape, dtype, weak_type, varying = key
-        made = ShapedArray()
+        made = object.__new__(ShapedArray)
         made.shape, made.dtype, made.weak_type, made.varying = shape, dtype, weak_type, varying
         made.ndim = len(shape)
         size = 1

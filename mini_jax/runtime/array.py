@@ -215,6 +215,9 @@ class _Array:
         """The part on the `index`-th device of this process."""
         return self.addressable_shards[index].data
 
+    device_buffer = property(lambda self: self.addressable_data(0), doc="The part on the first device of this process (an older name).")
+    device_buffers = property(lambda self: [shard.data for shard in self.addressable_shards], doc="The parts on this process's devices (an older name).")
+
     def copy_to_host_async(self):
         """Start copying to the host; a later `np.asarray` then waits less."""
         check_alive(self)
