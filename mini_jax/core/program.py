@@ -149,6 +149,9 @@ def function_name(fun) -> str:
     return getattr(fun, "__name__", None) or getattr(_unwrapped(fun), "__name__", None) or type(fun).__name__
 
 
+_MOST = 1024                                         # kept with one program; one that is batched to many sizes, say, starts over
+
+
 def memoized(rule: Callable) -> Callable:
     """A function of a program and hashable arguments, computed once for each as long as the program lives."""
     def cached(jaxpr: Jaxpr, *key):
@@ -157,6 +160,8 @@ def memoized(rule: Callable) -> Callable:
         if found is jaxpr:
             found = rule(jaxpr, *key)
             if not _holds_tracers(found):
+                if len(jaxpr.memo) >= _MOST:
+                    jaxpr.memo.clear()
                 found = jaxpr.memo.setdefault(memo_key, found)
         return found
     cached.__wrapped__, cached.__name__, cached.__doc__ = rule, rule.__name__, rule.__doc__
