@@ -4,6 +4,7 @@ from __future__ import annotations
 import time
 import warnings
 from functools import cached_property
+from hashlib import blake2b
 from typing import Sequence
 
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
@@ -28,21 +29,30 @@ class Lowered:
     consts: the captured arrays that the program takes before its arguments.
     in_cuts, out_cuts: how inputs and outputs are spread over replicas; devices: those that a pmap in the program asks for.
     trace_seconds (where log_compiles was on), lower_seconds: what it took.
+    recorded, written: the program as it was recorded, and as it was written, without dead code and with functions for what it repeats.
+    notes: what the outliner did.
     again: the program on whole values, not spread, of the constants and inputs that it keeps: to be run once more, operation by operation;
     None where it stands inside of a pmap.
     """
 
     def __init__(self, name: str, jaxpr: Jaxpr, consts: list, in_types: list, out_types: list, kept: list[bool], text: str, callbacks: list,
                  num_replicas: int, in_cuts: Sequence, out_cuts: Sequence, devices: tuple | None,
-                 trace_seconds: float | None, lower_seconds: float, again: Jaxpr | None, kept_consts: Sequence[bool]):
+                 trace_seconds: float | None, lower_seconds: float, again: Jaxpr | None, kept_consts: Sequence[bool], recorded: Jaxpr,
+                 written: Jaxpr, notes: Notes):
         self.name, self.jaxpr, self.consts, self.in_types, self.out_types, self.kept = name, jaxpr, consts, in_types, out_types, kept
         self.located_text, self.callbacks = text, callbacks
         self.num_replicas, self.in_cuts, self.out_cuts, self.devices = num_replicas, in_cuts, out_cuts, devices
         self.trace_seconds, self.lower_seconds, self.again, self.kept_consts = trace_seconds, lower_seconds, again, kept_consts
+        self.recorded, self.written, self.notes = recorded, written, notes
 
     @cached_property
     def text(self) -> str:
         return without_locations(self.located_text)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Equal for equal texts, leaving places."""
+        return blake2b(self.text.encode(), digest_size=32).digest()
 
 
 def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] = (), keep_unused: bool = False,
@@ -52,7 +62,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     axes: where the program itself is what replicas run, those and its named axes. By default the program stands outside of all pmaps,
     and there are as many replicas as those in it need. partitions: where it runs on a mesh, its devices, and how what is spread over them.
     """
-    start, trace_seconds = time.perf_counter(), jaxpr.memo.get(TRACE_SECONDS)
+    start, trace_seconds, recorded = time.perf_counter(), jaxpr.memo.get(TRACE_SECONDS), jaxpr
     if uses_refs(jaxpr):
         jaxpr = without_refs(jaxpr)
     in_types, out_types, needs = jaxpr.in_types, jaxpr.out_types, demand(jaxpr)
@@ -89,7 +99,8 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
     text = module.write(name, program, argument_attributes=attributes, result_attributes=results, axes=axes, num_partitions=count,
                         comments=notes.lines())
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,
-                   axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start, again, kept_consts)
+                   axes.count, in_cuts, out_cuts, needs.devices, trace_seconds, time.perf_counter() - start, again, kept_consts,
+                   recorded, program, notes)
 
 
 def with_inputs(jaxpr: Jaxpr, kept_consts: Sequence[bool], kept: Sequence[bool]) -> Jaxpr:

@@ -44,7 +44,8 @@ _TABLE = [
     ("outline", ("auto", "off", "eager"), "auto", True, "compile repeated stretches of a program once, as functions; eager: whatever repeats"),
     ("softmax_custom_jvp", bool, True, True, "derive softmax by its own rule"),
     ("high_dynamic_range_gumbel", bool, False, True, "sample Gumbel variables accurately in their far tail"),
-    ("log_compiles", bool, False, False, "log every compilation: function, argument types, time"),
+    ("log_compiles", bool, False, False, "log every compilation: function, place, times, equations"),
+    ("compile_progress", bool, True, False, "show what compiles for more than two seconds, on terminals"),
     ("explain_cache_misses", bool, False, False, "log why a jitted function is traced again"),
     ("traceback_filtering", ("off", "tracebackhide", "remove_frames", "quiet_remove_frames", "auto"), "auto", False,
      "how frames of this package are hidden in tracebacks"),
@@ -62,13 +63,13 @@ _TABLE = [
     ("cuda_visible_devices", str, "all", False, "comma-separated ids of the CUDA devices to use"),
     ("rocm_visible_devices", str, "all", False, "comma-separated ids of the ROCm devices to use"),
     ("enable_compilation_cache", bool, True, False, "use the cache on disk, where a directory is set"),
-    ("compilation_cache_dir", str, None, False, "directory of the cache of compiled programs"),
-    ("compilation_cache_max_size", int, -1, False, "bytes that cache may take; -1: no limit"),
-    ("persistent_cache_min_compile_time_secs", float, 1.0, False, "programs that compile faster are not stored"),
+    ("compilation_cache_dir", str, None, False, "directory of the cache of compiled programs; None: there is none"),
+    ("compilation_cache_max_size", int, 4 << 30, False, "bytes that cache may take, what was used last staying; -1: no limit"),
+    ("persistent_cache_min_compile_time_secs", float, 0.0, False, "programs that compile faster are not stored"),
     ("persistent_cache_min_entry_size_bytes", int, 0, False, "smaller programs are not stored"),
     ("persistent_cache_enable_xla_caches", str, "xla_gpu_per_fusion_autotune_cache_dir", False,
      "XLA's own caches kept in the same directory"),
-    ("raise_persistent_cache_errors", bool, False, False, "a failing cache raises instead of warning"),
+    ("raise_persistent_cache_errors", bool, False, False, "a failing cache on disk raises RuntimeError instead of warning"),
     ("optimization_level", str, "UNKNOWN", False, "XLA's effort: UNKNOWN, O0, O1, O2 or O3"),
     ("disable_most_optimizations", bool, False, False, "compile fast, run slowly"),
     ("dump_ir_to", str, None, False, "directory that receives every lowered program"),
@@ -319,6 +320,7 @@ outline = options["outline"]
 softmax_custom_jvp = options["softmax_custom_jvp"]
 jit_cache_size = options["jit_cache_size"]
 log_compiles = options["log_compiles"]
+compile_progress = options["compile_progress"]
 explain_cache_misses = options["explain_cache_misses"]
 transfer_guard = options["transfer_guard"]
 transfer_guard_host_to_device = options["transfer_guard_host_to_device"]

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from mini_jax.core import config, printing, source           # noqa: F401  (printing: programs print themselves)
+from mini_jax.core import config, logs, printing, source         # noqa: F401  (printing: programs print themselves)
 from mini_jax.core.effects import RefEffect, of_equation
 from mini_jax.core.errors import RefOperandError, ref_operand
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, memoized
@@ -174,7 +175,7 @@ def capture_numpy(value: np.ndarray):
 
 def stage(fun: Callable, in_types: Sequence[AbstractValue], info: ProgramInfo | None = None) -> tuple[Jaxpr, list]:
     """The program that `fun` (flat values -> flat list of values) is on inputs of these types, and its constants' values."""
-    watched = _watch_leaks.value
+    watched, start = _watch_leaks.value, time.perf_counter()
     trace = (_WatchedTrace if watched else StagingTrace)(info, state.trace)
     try:
         with current_trace(trace), staging(True):
@@ -185,6 +186,8 @@ def stage(fun: Callable, in_types: Sequence[AbstractValue], info: ProgramInfo | 
     if watched:
         del outputs
         trace.raise_if_leaked()
+    if logs.compiles.value:
+        program[0].memo[logs.TRACE_SECONDS] = time.perf_counter() - start
     return program
 
 

@@ -17,11 +17,13 @@ from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import caches, nonfinite, xla
+from mini_jax.runtime import caches, disk_cache, nonfinite, processes, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
 from mini_jax.runtime.meshes import Mesh, NamedSharding, over, replicated_over, sharding_of
+from mini_jax.runtime.progress import compiling
+from mini_jax.runtime.recall import recall
 from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
@@ -44,24 +46,28 @@ def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = Fals
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
                   out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
     """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
-    loaded = code(lowered, devices, num_replicas=len(devices), options=options)
+    loaded = code(lowered, devices, num_replicas=len(devices), options=processes.options(devices, options))
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[(device_put if committed else place)(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
-                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again)
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, agreement=processes.agreement(lowered, devices))
 
 
 def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | None, **counts: int) -> xla.LoadedExecutable:
     """What XLA makes of a program. Programs of equal text share it, so that one recorded anew, from a function made anew, is not compiled
     anew; but for those that call Python's functions, which are each its own."""
+    def compile():
+        with compiling(lambda: logs.described(lowered)):
+            return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+
     def make():
         start = time.perf_counter()
-        loaded = xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+        loaded, stored = (compile(), None) if lowered.callbacks else disk_cache.load(lowered.digest, lowered.name, devices, options, counts, compile)
         if logs.compiles.value:
-            logs.compiled(lowered.name, lowered.jaxpr, lowered.trace_seconds, lowered.lower_seconds, time.perf_counter() - start)
+            logs.compiled(lowered, time.perf_counter() - start, stored)
         return loaded
     if lowered.callbacks:
         return make()
-    return caches.code(lowered.text, (tuple(devices), tuple(sorted((options or {}).items())), *counts.items()), make)
+    return caches.code(lowered.digest, (tuple(devices), tuple(sorted((options or {}).items())), *counts.items()), make)
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):
@@ -157,7 +163,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     if at.mesh is None:
         return load_program(lowered, at.device, committed=at.committed, options=options)
     devices = tuple(at.mesh.devices.flat)
-    loaded = code(lowered, devices, num_partitions=len(devices), options=options)
+    loaded = code(lowered, devices, num_partitions=len(devices), options=processes.options(devices, options))
     others = dict.fromkeys([s.mesh for s in at.shardings if s.mesh != at.mesh and tuple(s.mesh.devices.flat) == devices])
     found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
     for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):
@@ -165,7 +171,8 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
         decided.append(wanted or sharding_of(at.mesh, hlo, physical_type(type_).ndim, tuple(others)))
     return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
                       const_args=[device_put(c, spread_over(at.mesh, c)) for c in lowered.consts], committed=True,
-                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, fragile=xla.communicates(loaded))
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, fragile=xla.communicates(loaded),
+                      agreement=processes.agreement(lowered, devices))
 
 
 def load(jaxpr, consts: Sequence, at: Placement, *, small: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,
@@ -173,7 +180,9 @@ def load(jaxpr, consts: Sequence, at: Placement, *, small: bool = False, options
     """Lower and compile a program for its placement. small: it is one operation."""
     if small and at.mesh is None and at.device.platform == "cpu":
         options = _SMALL_PROGRAM_OPTIONS
-    return load_at(lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how), at, options=options, out_shardings=out_shardings)
+    write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
+    lowered = recall(jaxpr, consts, write, platform=at.device.platform, **how) if at.mesh is None and disk_cache.in_use() else write()
+    return load_at(lowered, at, options=options, out_shardings=out_shardings)
 
 
 # --- values that C++ does not know ---------------------------------------------------------------------------------------------

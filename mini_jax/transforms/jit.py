@@ -1,7 +1,6 @@
 """jit: a function becomes a program, recorded once for each combination of types, compiled by XLA, dispatched by C++."""
 from __future__ import annotations
 
-import time
 import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -188,11 +187,8 @@ def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Tra
         if logs.cache_misses.value:
             explain(fun, info, key, programs)
         info.refs = {i: leaf.created for i, leaf in enumerate(call.leaves) if is_ref(leaf)}
-        start = time.perf_counter()
         jaxpr, consts = stage(flat_fun, types, info)
         info.refs = {}                               # a later call may have others
-        if logs.compiles.value:
-            jaxpr.memo[logs.TRACE_SECONDS] = time.perf_counter() - start
         return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())
 
     traced = recorded.once(kept, key, build)
