@@ -150,6 +150,7 @@ def function_name(fun) -> str:
 
 
 _MOST = 1024                                         # kept with one program; one that is batched to many sizes, say, starts over
+_ITSELF = object()                                   # stands for a program in what is kept with it, or it would wait for the garbage collector
 
 
 def memoized(rule: Callable) -> Callable:
@@ -162,8 +163,8 @@ def memoized(rule: Callable) -> Callable:
             if not _holds_tracers(found):
                 if len(jaxpr.memo) >= _MOST:
                     jaxpr.memo.clear()
-                found = jaxpr.memo.setdefault(memo_key, found)
-        return found
+                found = jaxpr.memo.setdefault(memo_key, _ITSELF if found is jaxpr else found)
+        return jaxpr if found is _ITSELF else found
     cached.__wrapped__, cached.__name__, cached.__doc__ = rule, rule.__name__, rule.__doc__
     return cached
 

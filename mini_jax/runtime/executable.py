@@ -34,7 +34,8 @@ class Executable:
     const_args: arrays that the program takes before its arguments (captured values).
     out_types, out_shardings: of each output.
     devices: all devices, in the order of the device assignment.
-    name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, on whole values.
+    name, jaxpr: what to call it, and the program, (constants, kept arguments) -> outputs, on whole values (kept only where debug_nans or debug_infs
+        is on).
     committed: whether outputs are committed to those devices, as they are when an input is.
     fragile: whether its starts need care (`xla.FRAGILE_REPLICAS`); default: those of a program for several devices.
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
@@ -48,7 +49,7 @@ class Executable:
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
                  host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None, fragile: bool = True):
         self.fragile = fragile and xla.FRAGILE_REPLICAS and len(devices) > 1
-        self.name, self.jaxpr = name, jaxpr
+        self.name, self.jaxpr = name, jaxpr if nonfinite.watching() else None      # for `check` alone: it may hold the program that this is kept with
         self.loaded, self.host_functions = loaded, tuple(host_functions)
         for function in self.host_functions:
             function.carries_on = len(devices) > 1          # a replica that stopped would leave the others waiting for it

@@ -89,7 +89,8 @@ def scan_flat(fun: Callable, what: str, apply: Callable, tree: PyTreeDef, init: 
 def _bind(body: Body, init: Sequence, xs: Sequence, length: int, reverse: bool, unroll: int) -> list:
     """Apply the primitive to what of the body is a loop: a carry that never changes is a constant, a y that is an x is that x."""
     count, num_consts = len(init), len(body.consts)
-    jaxpr, fixed, sources = _simplified(body.jaxpr, num_consts, count)
+    simpler, fixed, sources = _simplified(body.jaxpr, num_consts, count)
+    jaxpr = simpler or body.jaxpr
     if jaxpr.outvars or jaxpr.effects:
         if any(fixed):
             consts, carry = [*body.consts, *chosen(init, fixed)], [v for v, same in zip(init, fixed) if not same]
@@ -99,7 +100,7 @@ def _bind(body: Body, init: Sequence, xs: Sequence, length: int, reverse: bool, 
                            num_consts=len(consts), num_carry=len(carry))
     else:
         outs, carry = [], ()
-    if jaxpr is body.jaxpr:
+    if simpler is None:
         return outs
     ys = iter(outs[len(carry):])
     return [*given(outs[:len(carry)], [not same for same in fixed], init),
@@ -111,8 +112,9 @@ def _as_array(x):
 
 
 @memoized
-def _simplified(jaxpr: Jaxpr, num_consts: int, num_carry: int) -> tuple[Jaxpr, tuple[bool, ...], tuple]:
-    """The body without carries that it hands on as they are, which become constants, and without outputs that are an input x.
+def _simplified(jaxpr: Jaxpr, num_consts: int, num_carry: int) -> tuple[Jaxpr | None, tuple[bool, ...], tuple]:
+    """The body without carries that it hands on as they are, which become constants, and without outputs that are an input x; None where
+    there are none of either.
 
     Returns with it which carries those are and, for each y, the x that it is or None.
     """
@@ -121,7 +123,7 @@ def _simplified(jaxpr: Jaxpr, num_consts: int, num_carry: int) -> tuple[Jaxpr, t
     places = {var: i for i, var in enumerate(jaxpr.invars[num_consts + num_carry:])}
     sources = tuple([places.get(atom) if type(atom) is Var else None for atom in jaxpr.outvars[num_carry:]])
     if not any(fixed) and all([s is None for s in sources]):
-        return jaxpr, fixed, sources
+        return None, fixed, sources
     free = [not same for same in fixed]
     invars = [*jaxpr.invars[:num_consts], *chosen(inputs, fixed), *chosen(inputs, free), *jaxpr.invars[num_consts + num_carry:]]
     outvars = [*chosen(jaxpr.outvars, free), *chosen(jaxpr.outvars[num_carry:], [s is None for s in sources])]
