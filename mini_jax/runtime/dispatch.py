@@ -46,7 +46,7 @@ def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = Fals
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
                   out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
     """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
-    loaded = code(lowered, devices, num_replicas=len(devices), options=processes.options(devices, options))
+    loaded = code(lowered, devices, num_replicas=len(devices), options=options)
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[(device_put if committed else place)(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, agreement=processes.agreement(lowered, devices))
@@ -163,7 +163,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     if at.mesh is None:
         return load_program(lowered, at.device, committed=at.committed, options=options)
     devices = tuple(at.mesh.devices.flat)
-    loaded = code(lowered, devices, num_partitions=len(devices), options=processes.options(devices, options))
+    loaded = code(lowered, devices, num_partitions=len(devices), options=options)
     others = dict.fromkeys([s.mesh for s in at.shardings if s.mesh != at.mesh and tuple(s.mesh.devices.flat) == devices])
     found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
     for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):

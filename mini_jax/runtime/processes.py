@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any, NamedTuple, Sequence
+from hashlib import blake2b
+from typing import Any, Callable, NamedTuple, Sequence
 
 from mini_jax.core import config
 from mini_jax.runtime import xla
@@ -82,6 +83,7 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
         xla.never_free(kept)
     joined = Joined(place, limits, link, client, hub, service)
     collectives = xla.cpu_collectives(config.options["cpu_collectives_implementation"].value, client, here) if place.count > 1 else None
+    xla.add_flag("xla_cpu_collective_timeout_seconds", max(1, int(limits.collective)))
     xla.set_client_options("cpu", distributed_client=client, node_id=place.process, num_nodes=place.count, collectives=collectives)
     for platform in ("cuda", "rocm"):
         xla.set_client_options(platform, distributed_client=client, node_id=place.process, num_nodes=place.count)
@@ -197,7 +199,8 @@ def _notice_failures() -> None:
         _failure = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1][:300]
         show(kind, error, tb)
         if joined is not None and isinstance(error, xla.XlaRuntimeError) and "Gloo" in str(error):
-            print(f"mini_jax: processes wait for each other in a program. {joined.link.everyone()}", file=sys.stderr)
+            print(f"mini_jax: process {joined.place.process} has waited for what others send it in a program, {joined.limits.collective:g} s at most. "
+                  f"{joined.link.everyone()}", file=sys.stderr)
     sys.excepthook = excepthook
 
 
@@ -242,6 +245,27 @@ def meet(what: str, numbers: Sequence[int] | None = None) -> None:
     said = joined.link.meet(numbers, what, joined.limits.collective)
     if said is not None:
         raise RuntimeError(f"processes differ in what they are about to do: {different(said)}")
+
+
+_agreed: set[bytes] = set()                              # digests of programs
+
+
+def agreement(program, devices: Sequence[xla.Device]) -> Callable[[], None] | None:
+    """What all processes that have some of these devices must do before they run a program: meet, with one text of it. None for one process alone.
+
+    program: with name, text and in_types. A program that all have agreed on once is not asked about again, even if it is loaded anew.
+    """
+    numbers = {device.process_index for device in devices} if joined is not None else ()
+    if len(numbers) < 2:
+        return None
+
+    def agree():
+        digest = blake2b(f"{program.text}\0{[device.id for device in devices]}".encode(), digest_size=8).digest()
+        if digest not in _agreed:
+            types = ", ".join([str(t) for t in program.in_types[:12]])
+            meet(f"run {program.name} of ({types}{', …' if len(program.in_types) > 12 else ''}) on {len(devices)} devices, text {digest.hex()}", numbers)
+            _agreed.add(digest)
+    return agree
 
 
 def different(said: dict[int, str]) -> str:

@@ -292,11 +292,11 @@ class Link:
         return None if said is None else dict(map(tuple, said))
 
     def everyone(self, seconds: float = 1.0) -> str:
-        """Where every process is, as far as they answer."""
+        """Where the other processes are, as far as they answer."""
         self.answers = {}
         self.say("ask")
         time.sleep(seconds)
-        return "; ".join([f"process {n} is {where}" for n, where in sorted({**self.answers, self.number: whereabouts()}.items())])
+        return "; ".join([f"process {n} is {where}" for n, where in sorted(self.answers.items())]) or "The others don't answer."
 
     def close(self) -> None:
         self.peer.connection.close()

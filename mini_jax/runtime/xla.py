@@ -342,6 +342,11 @@ def cpu_collectives(kind: str, distributed, host: str):
     return None
 
 
+def add_flag(name: str, value) -> None:
+    """Add a flag to XLA_FLAGS, which XLA reads when the first client is made; what the user has set there goes before."""
+    os.environ["XLA_FLAGS"] = f"--{name}={value} {os.environ.get('XLA_FLAGS', '')}".strip()
+
+
 def never_free(thing) -> None:
     """Keep an object to the very end of the process: when C++ destroys some of its own, it waits for other processes."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
