@@ -6,13 +6,13 @@ class here.
 from __future__ import annotations
 
 import operator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from mini_jax.core import dtypes
 from mini_jax.core.types import ShapedArray, array_type
-from mini_jax.runtime import xla
+from mini_jax.runtime import processes, xla
 from mini_jax.runtime.devices import current_device, resolve
 from mini_jax.runtime.memories import Space, TransferToMemoryKind, elsewhere, in_kind
 from mini_jax.runtime.sharding import Index, device_list, on_device, python_half
@@ -150,8 +150,8 @@ class _Array:
     def __repr__(self):
         if self.is_deleted():
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, deleted)"
-        if not self.is_fully_addressable and not self.is_fully_replicated:
-            return f"Array(shape={self.shape}, dtype={self.dtype.name}, spread over {len(self._sharding.device_set)} devices)"
+        if elsewhere(self):
+            return f"Array(shape={self.shape}, dtype={self.dtype.name}, on {len(self._sharding.device_set)} devices of several processes)"
         end = f"dtype={_dtype_name(self.dtype)}{', weak_type=True' if self.weak_type else ''})"
         if not self.size:
             return f"Array([], {f'shape={self.shape}, ' if self.shape != (0,) else ''}{end}"
@@ -162,10 +162,10 @@ class _Array:
         return f"Array({body},{gap}{end}"
 
     def __str__(self):
-        return str(self._value)
+        return repr(self) if elsewhere(self) else str(self._value)
 
     def __format__(self, spec):
-        return format(self._value[()] if not self.ndim else self._value, spec)
+        return repr(self) if elsewhere(self) else format(self._value[()] if not self.ndim else self._value, spec)
 
     # -- where it is --
     @property
@@ -268,9 +268,9 @@ def _unpickle(host: np.ndarray, weak_type: bool):
 
 def _gather(array: ArrayImpl) -> np.ndarray:
     """The whole of an array that is spread over devices."""
-    if not array.is_fully_addressable:
-        raise RuntimeError("this array has parts on devices of other processes and cannot be read as a whole here: "
-                           "read its addressable_shards")
+    if elsewhere(array):
+        raise RuntimeError(f"the value of {array!r} can't be read here: it spans non-addressable devices, which belong to other processes. Read this process's parts, "
+                           "array.addressable_shards, or bring all of it to every process with experimental.multihost_utils.process_allgather(array, tiled=True)")
     buffers = array._arrays
     if buffers[0]._sharding._device.platform != "cpu":
         for buffer in buffers:
@@ -279,6 +279,11 @@ def _gather(array: ArrayImpl) -> np.ndarray:
     for buffer, index in zip(buffers, array._sharding.devices_indices_map(array.shape).values()):
         host[index] = buffer._single_device_array_to_np_array_did_copy()[0]
     return host
+
+
+def elsewhere(array: ArrayImpl) -> bool:
+    """Has this process no way to read all of an array, since other processes have parts of which it has no copy?"""
+    return not array._sharding.is_fully_addressable and not array._sharding.is_fully_replicated
 
 
 def check_alive(array: ArrayImpl) -> None:
@@ -311,9 +316,11 @@ def host_value(x) -> tuple[np.ndarray, bool]:
 
 def put_host(host: np.ndarray, type_: ShapedArray, sharding, committed: bool, *, copy: bool = True) -> ArrayImpl:
     """A host array onto the devices of `sharding`, each getting its part. copy=False may share the memory."""
-    if type(sharding) is xla.SingleDeviceSharding:
+    if type(sharding) is xla.SingleDeviceSharding and (processes.joined is None or sharding.is_fully_addressable):
         return xla.put(type_, sharding, [host], [sharding._device], committed, copy=copy)
     local = sharding._addressable_device_assignment
+    if not local:
+        raise ValueError(f"none of the devices of {sharding} is this process's own: it can put nothing there")
     index = sharding.devices_indices_map(type_.shape)
     parts = [host[index[device]] for device in local]
     if copy and not sharding.is_fully_replicated and (None in getattr(sharding, "dims", (None,)) or not host.size) and len({part.ctypes.data for part in parts}) < len(parts):
@@ -333,16 +340,26 @@ def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
             moved = xla.copy_arrays([array], [device_list((sharding._device,))], [sharding])[0]
             return xla.array_from_shards(array.aval, sharding, moved._arrays, committed)
         same_memory = old.memory_kind == sharding.memory_kind
-        if same_memory and old.device_set == sharding.device_set and old.is_fully_addressable:
-            have = old.devices_indices_map(array.shape)
-            if have == sharding.devices_indices_map(array.shape):        # only the order of the devices differs, or only the words
-                by_device = dict(zip(have, array._arrays))
-                return xla.array_from_shards(array.aval, sharding, [by_device[d] for d in sharding._device_assignment], committed)
+        if same_memory and old.device_set == sharding.device_set:
+            if old.devices_indices_map(array.shape) == sharding.devices_indices_map(array.shape):    # only the order of the devices differs, or only the words
+                by_device = dict(zip(old._addressable_device_assignment, array._arrays))
+                return xla.array_from_shards(array.aval, sharding, [by_device[d] for d in sharding._addressable_device_assignment], committed)
         if same_memory and old.is_fully_replicated and type(sharding) is xla.SingleDeviceSharding:
             for device, buffer in zip(old._addressable_device_assignment, array._arrays):
                 if device is sharding._device:
                     return xla.array_from_shards(array.aval, sharding, [buffer], committed)
+    if elsewhere(array):
+        return _respread(array, sharding)
     return put_host(array._value, array.aval, sharding, committed)
+
+
+_respread: Callable[[ArrayImpl, xla.Sharding], ArrayImpl] | None = None
+
+
+def set_respreader(respread: Callable[[ArrayImpl, xla.Sharding], ArrayImpl]) -> None:
+    """Name the function that spreads an array of several processes in another way, which takes a program: respread(array, sharding)."""
+    global _respread
+    _respread = respread
 
 
 def device_put(x, device=None) -> ArrayImpl:

@@ -18,14 +18,20 @@ def devices(backend: str | None = None) -> list[xla.Device]:
     return _client(backend).devices()
 
 
-def local_devices(process_index: int | None = None, backend: str | None = None) -> list[xla.Device]:
-    """The devices that belong to one process (None: to this one)."""
+def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[xla.Device]:
+    """The devices that belong to one process (None: to this one). host_id: the older name of process_index.
+
+    Raises ValueError where there is no such process.
+    """
+    if host_id is not None:
+        warnings.warn("local_devices(host_id=) is the older name of local_devices(process_index=)", DeprecationWarning, stacklevel=2)
+        process_index = host_id
     client = _client(backend)
     if process_index is None:
         return client.local_devices()
     found = [device for device in client.devices() if device.process_index == process_index]
-    if not found:
-        raise ValueError(f"no process {process_index}: there are {process_count(backend)}")
+    if not found and not 0 <= process_index < process_count(backend):
+        raise ValueError(f"unknown process_index {process_index}: there {'is one process, 0' if process_count(backend) == 1 else f'are {process_count(backend)} processes, from 0 on'}")
     return found
 
 
@@ -45,13 +51,13 @@ def process_index(backend: str | None = None) -> int:
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes work together."""
-    return max(device.process_index for device in _client(backend).devices()) + 1
+    """How many processes work together: those that `distributed.initialize` has joined, whether or not they have devices of a backend."""
+    return max(processes.count(), *[device.process_index + 1 for device in _client(backend).devices()])
 
 
 def process_indices(backend: str | None = None) -> list[int]:
     """The numbers of all processes, in order."""
-    return sorted({device.process_index for device in _client(backend).devices()})
+    return list(range(process_count(backend)))
 
 
 def _older(name: str, now: str, function):

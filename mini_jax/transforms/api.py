@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import Callable, Sequence
+
+import numpy as np
 
 from mini_jax.core.program import ClosedJaxpr, function_name
 from mini_jax.core.pytree import broadcast_prefix
@@ -10,7 +13,7 @@ from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
-from mini_jax.runtime import array, caches, xla
+from mini_jax.runtime import array, caches, processes, xla
 from mini_jax.runtime.meshes import NamedSharding, PartitionSpec
 from mini_jax.runtime.transfers import getting, putting
 from mini_jax.transforms.arguments import keyable, resolve_positions
@@ -62,9 +65,21 @@ def device_put(x, device=None, *, src=None, donate=False, may_alias=None):
     places = [device] * len(leaves) if device is None or isinstance(device, (str, xla.Device, xla.Sharding, PartitionSpec)) else \
         broadcast_prefix(device, tree, lambda d: d is None or isinstance(d, PartitionSpec), "device_put device")
     places = [named(place) for place in places]
+    if processes.joined is not None:
+        for leaf, place in zip(leaves, places):
+            _check_same(leaf, place)
     with putting:
         return tree.unflatten([constrained([leaf], [place])[0] if isinstance(leaf, Tracer) and isinstance(place, NamedSharding)
                                else leaf if isinstance(leaf, Tracer) else array.device_put(leaf, place) for leaf, place in zip(leaves, places)])
+
+
+def _check_same(leaf, place) -> None:
+    """What each process puts on devices of several must be the same for all."""
+    if (isinstance(place, xla.Sharding) and not place.is_fully_addressable and not isinstance(leaf, Tracer)
+            and not (type(leaf) is xla.ArrayImpl and not leaf.is_fully_addressable)):
+        host = array.host_value(leaf)[0]
+        processes.meet(f"device_put a {host.dtype}{list(host.shape)} of checksum {zlib.crc32(host.view(np.uint8) if host.ndim else host.tobytes()):08x}, which must be the same "
+                       "for all (parts that differ: make_array_from_process_local_data)", {device.process_index for device in place.device_set})
 
 
 def device_get(x):

@@ -4,6 +4,8 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
+import numpy as np
+
 from lowering.emit import lowers
 from lowering.program import lower
 from mini_jax.core import config, logs
@@ -306,6 +308,10 @@ def placed(traced: Traced, options: Options, call: Call) -> tuple[dispatch.Place
     free = call.tree.children()[0]
     wanted = options.in_shardings and options.in_shardings.over(free, "jit in_shardings", "the tuple of arguments")
     wanted = wanted and [*wanted, *[None] * (len(call.leaves) - len(wanted))]
+    for leaf, sharding in zip(call.leaves, wanted or ()):
+        if isinstance(leaf, np.ndarray) and sharding is not None and not sharding.is_fully_addressable and not sharding.is_fully_replicated:
+            raise ValueError(f"jit: in_shardings ask for {sharding}, over devices of several processes, for a NumPy array of shape {leaf.shape}: is that the whole, or this "
+                             "process's part of it? Make an array of parts with make_array_from_process_local_data, of a whole that all have with device_put")
     results = options.out_shardings and options.out_shardings.over(traced.out_tree, "jit out_shardings", "the result")
     asked = [s for s in (*(wanted or ()), *(results or ())) if s is not None]
     for sharding in asked:
