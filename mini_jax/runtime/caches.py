@@ -26,14 +26,13 @@ from mini_jax.runtime import xla
 
 
 class _Pending:
-    """A value that some thread is computing. `value` is it, in a list, once it is there."""
-    __slots__ = ("done", "value")
+    """A value that some thread is computing. values: it, once it is there."""
+    __slots__ = ("done", "values")
 
     def __init__(self):
-        self.done, self.value = threading.Event(), None
+        self.done, self.values = threading.Event(), ()
 
 
-_lock = threading.Lock()
 _busy = threading.local()
 
 
@@ -43,19 +42,16 @@ def once(cache: dict, key, make: Callable[[], Any]):
     A thread that is itself making something does not wait (two that make each other's would wait forever): it makes its own.
     """
     while True:
-        found = cache.get(key)
-        if found is not None and type(found) is not _Pending:
-            return found
-        with _lock:
-            found = cache.get(key)
-            if found is None:
-                mine = cache[key] = _Pending()
+        found, mine = cache.get(key), None
         if found is None:
+            mine = _Pending()
+            found = cache.setdefault(key, mine)
+        if found is mine:
             depth = getattr(_busy, "depth", 0)
             _busy.depth = depth + 1
             try:
                 value = make()
-                cache[key], mine.value = value, [value]
+                cache[key], mine.values = value, (value,)
                 return value
             except BaseException:
                 cache.pop(key, None)
@@ -63,12 +59,13 @@ def once(cache: dict, key, make: Callable[[], Any]):
             finally:
                 _busy.depth = depth
                 mine.done.set()
-        if type(found) is _Pending:
-            if getattr(_busy, "depth", 0):
-                return make()
-            found.done.wait()
-            if found.value is not None:              # it may have been thrown out already
-                return found.value[0]
+        if type(found) is not _Pending:
+            return found
+        if getattr(_busy, "depth", 0):
+            return make()
+        found.done.wait()
+        if found.values:                             # it may have been thrown out already
+            return found.values[0]
 
 
 # --- by function ------------------------------------------------------------------------------------------------------------

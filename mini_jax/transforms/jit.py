@@ -369,7 +369,8 @@ def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced
     def clear_cache():
         """Forget all programs of this function."""
         programs.of(fun).clear()
-        itself()._clear_cache()
+        if (dispatcher := itself()) is not None:
+            dispatcher._clear_cache()
 
     jitted.__wrapped__ = fun
     for attribute in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__"):
