@@ -25,6 +25,28 @@ def test_classes_are_related_as_in_jax():
     assert issubclass(TracerArrayConversionError, TypeError) and issubclass(TracerIntegerConversionError, TypeError)
 
 
+@pytest.mark.parametrize("function, argument, call", [
+    ("jnp.zeros", "shape", lambda n: jnp.zeros(n)), ("jnp.full", "shape", lambda n: jnp.full((2, n), 1.0)), ("jnp.arange", "stop", lambda n: jnp.arange(n)),
+    ("jnp.arange", "step", lambda n: jnp.arange(0, 5, n)), ("jnp.reshape", "shape", lambda n: jnp.ones(3).reshape(n, -1)),
+    ("jnp.eye", "N", lambda n: jnp.eye(n)), ("jnp.tile", "reps", lambda n: jnp.tile(X, n)), ("jnp.repeat", "repeats", lambda n: jnp.repeat(X, n)),
+    ("jnp.broadcast_to", "shape", lambda n: jnp.broadcast_to(1.0, (n,))), ("jnp.split", "indices_or_sections", lambda n: jnp.split(X, n)),
+    ("nn.one_hot", "num_classes", lambda n: jax.nn.one_hot(jnp.array([1]), n))])
+def test_a_traced_size_names_the_function_its_argument_ours_and_the_way_out(function, argument, call):
+    text = message(ConcretizationTypeError, jax.jit(call), 3)
+    assert f"the shape of what {function} returns depends on the value of {argument}, which is traced" in text
+    assert "the argument n of" in text and "static_argnames=('n',)" in text and "static_argnums" in text
+
+
+def test_shapes_that_do_not_go_together_are_the_errors_of_jax_and_of_numpy():
+    for call in (lambda: jnp.ones(3) + jnp.ones(7), lambda: jnp.maximum(jnp.ones((2, 3)), jnp.ones((3, 2))), lambda: np.ones(3) < jnp.ones(7),
+                 lambda: jnp.where(X > 0, jnp.ones(7), X), lambda: X.reshape(1, 3) @ jnp.ones((3, 2)) + jnp.ones(7), lambda: lax.dot(X, jnp.ones(7)),
+                 lambda: lax.reshape(X, (7,))):
+        for error_class in (TypeError, ValueError):
+            message(error_class, call)
+    for error_class in (ValueError, IndexError):
+        assert "axis 2 is out of bounds" in message(error_class, jnp.swapaxes, X, 0, 2)
+
+
 def test_a_branch_on_a_traced_value_names_the_argument_and_the_way_out():
     def sign_of(params):
         if params["w"][0] > 0:

@@ -203,7 +203,7 @@ def test_bits():
     (lambda: jnp.pad(M, ((1,), (2,))), ValueError, "Valid shapes"),
     (lambda: jnp.pad(M, 1, "wrap", stat_length=2), ValueError, "stat_length"),
     (lambda: jnp.pad(np.zeros((0, 2)), 1, "edge"), ValueError, "empty"),
-    (lambda: jax.jit(jnp.reshape)(M, 6), TypeError, "int"),
+    (lambda: jax.jit(jnp.reshape)(M, 6), TypeError, "jnp.reshape returns depends on the value of shape"),
     (lambda: jnp.delete(V, 7), IndexError, "bounds"),
     (lambda: jnp.insert(V, 7, 0), IndexError, "bounds"),
 ])

@@ -40,6 +40,10 @@ class NonConcreteBooleanIndexError(JAXIndexError):
     """An array was indexed by a traced mask: the shape of the result would depend on the mask's values."""
 
 
+class IncompatibleShapesError(TypeError, ValueError):
+    """Shapes that do not go together: a TypeError, as JAX has it, and a ValueError, as NumPy has it."""
+
+
 class UnexpectedTracerError(JAXTypeError):
     """A traced value was used after the transformation that made it had ended."""
 
@@ -177,7 +181,7 @@ def shape_depends_on_value(function: str, argument: str, whence: Whence | None =
     """`function` cannot know its result's shape, because `argument` is traced."""
     return ConcretizationTypeError(_message(
         f"the shape of what {function} returns depends on the value of {argument}, which is traced.", whence,
-        instead or _value_advice(whence, "know it")))
+        instead or _value_advice(whence, "know it") + " (Or by position: static_argnums.)"))
 
 
 def leaked(type_: str, whence: Whence | None = None) -> UnexpectedTracerError:

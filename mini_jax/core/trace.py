@@ -125,6 +125,15 @@ def whence(tracer: Tracer) -> errors.Whence:
                          tracer.depends_on(), operation, None if where is None else source.describe(where))
 
 
+def known_int(value, function: str, argument: str) -> int:
+    """An int on which the shape of a result depends. ConcretizationTypeError, naming function and argument, where it is traced; TypeError for
+    what is no int."""
+    try:
+        return operator.index(value)
+    except errors.TracerIntegerConversionError:
+        raise errors.shape_depends_on_value(function, argument, whence(value)) from None
+
+
 def leaked(tracer: Tracer) -> errors.UnexpectedTracerError:
     """The error for a tracer met outside of the function call that it belongs to."""
     if tracer._trace.alive:

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from mini_jax.core import config, dtypes
+from mini_jax.core.errors import IncompatibleShapesError
 from mini_jax.core.linear import Accumulator, Zero, zero_like
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.trace import typeof
@@ -179,7 +180,7 @@ def dot(lhs, rhs, *, dimension_numbers: DotDimensionNumbers | None = None, preci
     if dimension_numbers is None:
         a, b = typeof(lhs), typeof(rhs)
         if not (1 <= a.ndim <= 2 and 1 <= b.ndim <= 2 and a.shape[-1] == b.shape[0]):
-            raise TypeError(f"lax.dot({a}, {b}): the last dimension of lhs and the first of rhs must agree, in one or two dimensions each; "
+            raise IncompatibleShapesError(f"lax.dot({a}, {b}): the last dimension of lhs and the first of rhs must agree, in one or two dimensions each; "
                             "for other products give dimension_numbers")
         dimension_numbers = (((a.ndim - 1,), (0,)), ((), ()))
     return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)

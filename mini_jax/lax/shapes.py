@@ -9,31 +9,34 @@ import numpy as np
 from mini_jax.core import dtypes, linear
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.trace import typeof
+from mini_jax.core.errors import ConcretizationTypeError, IncompatibleShapesError
+from mini_jax.core.trace import Tracer, known_int, typeof
 
 __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "transpose", "transpose_p",
            "squeeze", "squeeze_p", "expand_dims", "add_any_p", "convert_element_type", "convert_element_type_p"]
 
 # --- arguments ---------------------------------------------------------------------------------------------------------
 
-def canonical_shape(shape) -> tuple[int, ...]:
-    """A tuple of non-negative ints from what users pass as a shape; TypeError says what was wrong."""
-    if isinstance(shape, (int, np.integer)):
+def canonical_shape(shape, function: str = "the function", argument: str = "the shape it is given") -> tuple[int, ...]:
+    """A tuple of non-negative ints from what users pass as a shape; TypeError says what was wrong, for a traced size also where."""
+    if isinstance(shape, (int, np.integer)) or isinstance(shape, Tracer) and not shape.ndim:
         shape = (shape,)
     try:
-        out = tuple([operator.index(n) for n in shape])
+        out = tuple([known_int(n, function, argument) for n in shape])
+    except ConcretizationTypeError:
+        raise
     except TypeError as error:
-        raise error if "Tracer" in type(error).__name__ else TypeError(f"a shape is a sequence of integers, got {shape!r}") from error
+        raise TypeError(f"a shape is a sequence of integers, got {shape!r}") from error
     if any(n < 0 for n in out):
         raise TypeError(f"a shape has no negative sizes, got {out}")
     return out
 
 
 def canonical_axis(axis, ndim: int) -> int:
-    """axis in [0, ndim) from one in [-ndim, ndim)."""
-    axis = operator.index(axis)
+    """axis in [0, ndim) from one in [-ndim, ndim); AxisError, a ValueError and IndexError, for another."""
+    axis = known_int(axis, "the function", "axis")
     if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for an array of dimension {ndim}")
+        raise np.exceptions.AxisError(f"axis {axis} is out of bounds for an array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
 
 
@@ -207,7 +210,7 @@ def _reshape_type(x, *, new_sizes):
     for n in new_sizes:
         size *= n
     if size != x.size:
-        raise TypeError(f"cannot reshape {x}, which has {x.size} elements, to shape {new_sizes}, which has {size}")
+        raise IncompatibleShapesError(f"cannot reshape {x}, which has {x.size} elements, to shape {new_sizes}, which has {size}")
     return x.update(shape=new_sizes)
 
 

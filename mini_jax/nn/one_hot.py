@@ -6,7 +6,8 @@ import operator
 from mini_jax import lax
 from mini_jax import numpy as jnp
 from mini_jax.core import dtypes
-from mini_jax.core.trace import typeof
+from mini_jax.core.errors import ConcretizationTypeError
+from mini_jax.core.trace import known_int, typeof
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.runtime.dispatch import library
 
@@ -20,7 +21,9 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     axis: where the new axis stands in the result (ValueError where that is nowhere).
     """
     try:
-        num_classes = operator.index(num_classes)
+        num_classes = known_int(num_classes, "nn.one_hot", "num_classes")
+    except ConcretizationTypeError:
+        raise
     except TypeError as error:
         raise TypeError(f"nn.one_hot: num_classes shapes the result and must be an int, got {num_classes!r:.100}") from error
     if num_classes < 0:

@@ -12,10 +12,10 @@ from typing import Callable
 import numpy as np
 
 from mini_jax import lax
-from mini_jax.core import dtypes
+from mini_jax.core import dtypes, errors
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import state
-from mini_jax.core.trace import Tracer, eval_trace, typeof
+from mini_jax.core.trace import Tracer, eval_trace, known_int, leaked, typeof, whence
 from mini_jax.lax.shapes import canonical_shape, moveaxis
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_dtypes_inexact
 from mini_jax.runtime.array import ArrayImpl, device_put
@@ -249,11 +249,13 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
 
 def _shape(name: str, shape) -> tuple[int, ...]:
     if isinstance(shape, (tuple, list)) or isinstance(shape, (int, np.integer)):
-        return canonical_shape(shape)
+        return canonical_shape(shape, f"jnp.{name}", "shape")
     try:
-        return canonical_shape(shape if np.ndim(shape) else (operator.index(shape),))
-    except TypeError as error:
-        raise error if "Tracer" in type(error).__name__ else TypeError(f"{name}: a shape is an int or a sequence of ints, got {shape!r}") from None
+        return canonical_shape(shape if np.ndim(shape) else (known_int(shape, f"jnp.{name}", "shape"),), f"jnp.{name}", "shape")
+    except errors.ConcretizationTypeError:
+        raise
+    except TypeError:
+        raise TypeError(f"{name}: a shape is an int or a sequence of ints, got {shape!r}") from None
 
 
 def _like(name: str, a, value, dtype, shape, device, out_sharding):
@@ -334,7 +336,7 @@ def _known(function: str, name: str, x):
     if isinstance(x, Tracer):
         value = x._trace.concrete(x) if x._trace.alive else None
         if value is None:
-            return operator.index(x) if dtypes.is_integer(x.dtype) else float(x)             # these raise what is to be raised
+            raise errors.shape_depends_on_value(f"jnp.{function}", name, whence(x)) if x._trace.alive else leaked(x)
         x = value
     host = np.asarray(x)
     if host.dtype.kind == "c":
@@ -351,7 +353,7 @@ def linspace(start, stop, num: int = 50, endpoint: bool = True, retstep: bool = 
     which they meet; of integers, values are rounded down. retstep: return (samples, distance) instead.
     Raises ValueError for negative num.
     """
-    num = operator.index(num)
+    num = known_int(num, "the function", "num")
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     if dtype is not None:
@@ -404,7 +406,7 @@ def geomspace(start, stop, num: int = 50, endpoint: bool = True, dtype=None, axi
 
     start, stop: numbers other than 0, or arrays of them that broadcast, of one sign (or complex).
     """
-    num = operator.index(num)
+    num = known_int(num, "the function", "num")
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     out = _geomspace(start, stop, num, bool(endpoint), operator.index(axis))
@@ -437,7 +439,7 @@ def _bands(rows: int, columns: int, dtype, host: Callable, traced: Callable, dev
 
 def eye(N: int, M: int | None = None, k=0, dtype=None, *, device=None):
     """The N × M matrix (M = N by default) with ones where column - row = k, zeros elsewhere; k may be an array scalar."""
-    rows, columns = operator.index(N), operator.index(N if M is None else M)
+    rows, columns = known_int(N, "jnp.eye", "N"), known_int(N if M is None else M, "jnp.eye", "M")
     if rows < 0 or columns < 0:
         raise ValueError(f"negative dimensions are not allowed, got {N} and {M}")
     dtype = dtypes.requested(dtype, "eye")
@@ -455,6 +457,6 @@ def identity(n: int, dtype=None):
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype=None):
     """The N × M matrix with ones where column - row <= k, zeros elsewhere."""
-    rows, columns, k = operator.index(N), operator.index(N if M is None else M), operator.index(k)
+    rows, columns, k = known_int(N, "jnp.tri", "N"), known_int(N if M is None else M, "jnp.tri", "M"), known_int(k, "jnp.tri", "k")
     dtype = dtypes.requested(np.float32 if dtype is None else dtype, "tri")
     return _bands(rows, columns, dtype, lambda: np.tri(rows, columns, k).astype(dtype), lambda i, j: lax.le(j - i, k))

@@ -8,7 +8,7 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.core.trace import Tracer
+from mini_jax.core.trace import Tracer, known_int
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, broadcast_to, moveaxis, ravel
 from mini_jax.numpy.promotion import array_argument, arraylike, as_array, converted, promote_dtypes
@@ -160,7 +160,7 @@ def _split(name: str, ary, indices_or_sections, axis, exact: bool) -> list:
     axis = canonical_axis(axis, ary.ndim)
     n = ary.shape[axis]
     if np.ndim(indices_or_sections) == 0:
-        sections = operator.index(indices_or_sections)
+        sections = known_int(indices_or_sections, f"jnp.{name}", "indices_or_sections")
         if sections <= 0:
             raise ValueError(f"{name}: the number of sections must be positive, got {sections}")
         if exact and n % sections:
@@ -168,7 +168,7 @@ def _split(name: str, ary, indices_or_sections, axis, exact: bool) -> list:
         sizes = [n // sections + (i < n % sections) for i in range(sections)]
     else:
         if isinstance(indices_or_sections, Tracer):
-            operator.index(indices_or_sections[0])                            # raises: the sizes must be known
+            known_int(indices_or_sections[0], f"jnp.{name}", "indices_or_sections")           # raises: the sizes must be known
         indices = map(operator.index, np.asarray(indices_or_sections).tolist())
         ends = [min(max(i + n if i < 0 else i, 0), n) for i in indices]
         bounds = list(zip([0, *ends], [*ends, n]))

@@ -8,7 +8,8 @@ from typing import Sequence
 import numpy as np
 
 from mini_jax import lax
-from mini_jax.core import dtypes
+from mini_jax.core import dtypes, errors
+from mini_jax.core.trace import Tracer, known_int, whence
 from mini_jax.lax.shapes import canonical_axes, canonical_axis, canonical_shape
 from mini_jax.numpy.promotion import array_argument, arraylike, as_array, broadcast_shapes, broadcast_to_shape
 from mini_jax.runtime.dispatch import library
@@ -59,9 +60,11 @@ def _new_shape(a, shape) -> tuple[int, ...]:
     if not isinstance(shape, (tuple, list)):
         shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     try:
-        shape = tuple([operator.index(n) for n in shape])
-    except TypeError as error:
-        raise error if "Tracer" in type(error).__name__ else TypeError(f"reshape: a shape is an int or a sequence of ints, got {shape!r}") from None
+        shape = tuple([known_int(n, "jnp.reshape", "shape") for n in shape])
+    except errors.ConcretizationTypeError:
+        raise
+    except TypeError:
+        raise TypeError(f"reshape: a shape is an int or a sequence of ints, got {shape!r}") from None
     if -1 not in shape:
         return shape
     if shape.count(-1) > 1:
@@ -161,7 +164,7 @@ def squeeze(a, axis=None):
 
 def broadcast_to(array, shape, *, out_sharding=None):
     """`array` repeated to `shape`, to which it must broadcast (else ValueError)."""
-    return broadcast_to_shape(array_argument("broadcast_to", array), canonical_shape(shape))
+    return broadcast_to_shape(array_argument("broadcast_to", array), canonical_shape(shape, "jnp.broadcast_to", "shape"))
 
 
 def broadcast_arrays(*args) -> list:
@@ -318,7 +321,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
         a = lax.reshape(a, (1,))
     axis = canonical_axis(axis, a.ndim)
     if total_repeat_length is None and (isinstance(repeats, (int, np.integer)) or not np.ndim(repeats)):
-        count = operator.index(repeats)
+        count = known_int(repeats, "jnp.repeat", "repeats")
         if count < 0:
             raise ValueError(f"repeat: counts are not negative, got {count}")
         return _repeat(a, count, axis)
@@ -328,6 +331,8 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
         raise ValueError(f"repeat: there must be one count for each of the {n} elements along axis {axis}, got counts of type {repeats.aval}")
     if total_repeat_length is None:
         from mini_jax.numpy.indexing import take
+        if isinstance(repeats, Tracer):
+            raise errors.shape_depends_on_value("jnp.repeat", "repeats", whence(repeats), instead="Give total_repeat_length, the size of the result.")
         counts = np.broadcast_to(np.asarray(repeats), (n,))
         return take(a, np.repeat(np.arange(n), counts), axis=axis)
     return _repeat_by(a, broadcast_to_shape(lax.reshape(repeats, (repeats.size,)), (n,)), axis, operator.index(total_repeat_length))
@@ -336,7 +341,7 @@ def repeat(a, repeats, axis: int | None = None, *, total_repeat_length: int | No
 def tile(A, reps):
     """The array repeated reps[i] times along axis i; missing axes, of either, stand in front with 1."""
     A = array_argument("tile", A)
-    reps = (operator.index(reps),) if np.ndim(reps) == 0 else tuple([operator.index(r) for r in reps])
+    reps = tuple([known_int(r, "jnp.tile", "reps") for r in ((reps,) if np.ndim(reps) == 0 else reps)])
     rank = max(A.ndim, len(reps))
     return _tile(A, (1,) * (rank - A.ndim) + A.shape, (1,) * (rank - len(reps)) + reps)
 

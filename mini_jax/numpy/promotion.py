@@ -9,6 +9,7 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import config, dtypes
+from mini_jax.core.errors import IncompatibleShapesError
 from mini_jax.core.state import state
 from mini_jax.core.trace import eval_trace, is_value, typeof
 from mini_jax.lax.shapes import canonical_shape
@@ -152,7 +153,7 @@ def broadcast_operands(name: str, *args) -> Sequence:
     if config.numpy_rank_promotion.value != "allow" and len({len(shape) for shape in shapes if shape}) > 1:
         _complain_of_ranks(name, shapes)
     if plan == "no":
-        raise ValueError(f"{name}: the operands' shapes do not broadcast: {', '.join(map(str, shapes))}. Sizes, aligned at the "
+        raise IncompatibleShapesError(f"{name}: the operands' shapes do not broadcast: {', '.join(map(str, shapes))}. Sizes, aligned at the "
                          "last dimension, must be equal or 1.")
     return [x if how is None else lax.broadcast_in_dim_p.bind(x, **how) for x, how in zip(args, plan)]
 

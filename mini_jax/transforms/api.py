@@ -138,6 +138,6 @@ def live_arrays(platform: str | None = None) -> list:
 
 def effects_barrier() -> None:
     """Wait until every program started so far has finished. Programs with effects have when the call of them returns."""
-    for array in xla.client().live_arrays():
-        if not array.is_deleted():
-            array.block_until_ready()
+    for living in xla.client().live_arrays():
+        if not living.is_deleted():
+            living.block_until_ready()

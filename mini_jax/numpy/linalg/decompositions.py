@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from mini_jax import lax
 from mini_jax.core import dtypes
+from mini_jax.core.errors import IncompatibleShapesError
 from mini_jax.core.types import AbstractValue
 from mini_jax.lax import linalg
 from mini_jax.lax.linalg.matrices import adjoint, permuted_rows, rows_of, transposed
@@ -45,7 +46,7 @@ def matrices(name: str, x, square: bool = False):
     if x.ndim < 2:
         raise ValueError(f"{name}: the argument must have at least two dimensions, got {x.aval}")
     if square and x.shape[-1] != x.shape[-2]:
-        raise ValueError(f"Argument to {name} must have shape [..., n, n], got {x.shape}")
+        raise IncompatibleShapesError(f"Argument to {name} must have shape [..., n, n], got {x.shape}")
     return x
 
 

@@ -133,7 +133,7 @@ def _lstsq(a, b, rcond):
     a, b = [as_array(x) for x in promote_dtypes_inexact(*arraylike("lstsq", a, b))]
     if a.ndim != 2 or b.ndim not in (1, 2) or b.shape[0] != a.shape[0]:
         raise ValueError(f"lstsq: the arguments must have shapes (m, n) and (m,) or (m, k), got {a.aval} and {b.aval}")
-    (m, n), vector = a.shape, b.ndim == 1
+    n, vector = a.shape[1], b.ndim == 1
     b = lax.expand_dims(b, (1,)) if vector else b
     if a.size == 0:
         x, s, rank = lax.full((n, b.shape[1]), 0, a.dtype), lax.full((0,), 0, dtypes.to_real(a.dtype)), lax.full((), 0, dtypes.int32)
