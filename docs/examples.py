@@ -5,7 +5,10 @@ Those that begin with "# " have effects outside of the process's memory and are 
 """
 EXAMPLES = {
     # --- transformations ----------------------------------------------------------------------------------------------------------------
-    "jax.grad": "{f}(lambda x: x ** 3)(2.0)\n{f}(lambda p: p['w'] * p['b'])({'w': 2.0, 'b': 3.0})",
+    "jax.grad": "{f}(lambda x: x ** 3)(2.0)\n{f}(lambda p: p['w'] * p['b'])({'w': 2.0, 'b': 3.0})\n"
+                "jax.vmap({f}(lambda w, x: w * x, reduce_axes=('i',)), in_axes=(None, 0), out_axes=None, axis_name='i')(2.0, jnp.arange(4.0))",
+    "lax.pdot": "jax.vmap(lambda x, y: {f}(x, y, 'i'), axis_name='i', out_axes=None)(jnp.arange(3.0), jnp.ones(3))",
+    "jax.experimental.maps.xmap mini_jax.experimental.maps.xmap": "{f}(lambda x, y: lax.pdot(x, y, 'i'), in_axes=({0: 'i'}, {0: 'i'}), out_axes={})(jnp.arange(3.0), jnp.ones(3))",
     "jax.value_and_grad": "{f}(lambda x: x ** 3)(2.0)",
     "jax.jit": "square = {f}(lambda x: x * x)\nsquare(jnp.arange(3.0))\nsquare.lower(1.0).as_text()[:6]",
     "jax.vmap": "{f}(jnp.dot)(jnp.ones((2, 3)), jnp.arange(6.0).reshape(2, 3))\n{f}(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.array([3.0, 4.0]))",

@@ -29,7 +29,7 @@ MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", 
            "mini_jax.nn.initializers", "mini_jax.scipy.special", "mini_jax.scipy.linalg", "mini_jax.scipy.stats", "mini_jax.scipy.signal",
            "mini_jax.scipy.ndimage", "mini_jax.scipy.optimize", "mini_jax.scipy.sparse.linalg", "mini_jax.scipy.integrate", "mini_jax.scipy.interpolate",
            "mini_jax.scipy.fft", "mini_jax.tree", "mini_jax.tree_util", "mini_jax.ref", "mini_jax.ad", "mini_jax.sharding", "mini_jax.debug", "mini_jax.ops",
-           "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
+           "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.experimental.maps", "mini_jax.ffi", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
            "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack", "mini_jax.scipy.cluster.vq",
            "mini_jax.dtypes", "mini_jax.stages"]
 NESTED = ["mini_jax.scipy.stats"]                       # whose page has what stands in its modules, too: `norm.pdf`
@@ -191,6 +191,7 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 ## What is better here
 
 - `pmap` nests, and gradients go through nested pmaps. (JAX replicates over one axis only.)
+- `reduce_axes` gives total gradients along named axes, of vmap as of devices (docs/total_gradients.md), and `xmap` maps over axes by name. (JAX removed both.)
 - Programs start and trace several times faster; benchmarks/ measures both side by side: `python -m benchmarks`.
 - Refs take the C++ fast path, keep every index NumPy has, raise where they can't mean anything, and a frozen one can't be read.
 - One release runs on jaxlib 0.10.2 and on the newest one.
@@ -200,7 +201,8 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 ## What behaves differently
 
 - `make_mesh` makes axes of type Auto; types don't show shardings.
-- A gradient taken inside `shard_map` is the device's own, as with `pmap`; sum it with `psum`. (JAX sums it along axes over which the parameter is the same.)
+- `psum` of a value that is the same along the axis is that many times the value, and `all_gather`'s result counts as the same on all. (So in JAX inside
+  `shard_map`, where such results of `all_gather` count as varying.)
 - Shapes that don't broadcast are a ValueError, as in NumPy.
 - `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
 - `exp` and its relatives of a NaN that a program holds as a constant (`exp(where(mask, nan, x))`) are NaN. (XLA's CPU backend makes anything of some.)

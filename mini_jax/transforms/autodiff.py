@@ -454,8 +454,6 @@ def grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False,
         of the sum of fun over the axis, itself the same along it; no gradient of one index is ever computed along an axis of vmap, and along
         axes of devices there is one communication, at the end. In an argument that differs along the axis, and along all other axes, it is
         the gradient of each index. Names that are not in scope mean nothing.
-
-    >>> vmap(grad(loss, reduce_axes=("batch",)), in_axes=(None, 0), out_axes=None, axis_name="batch")(w, xs)     # ∂/∂w Σ loss(w, x)
     """
     _check_callable(fun, "grad")
     reduce_axes = axis_names(reduce_axes, "grad")
