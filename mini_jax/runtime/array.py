@@ -150,7 +150,7 @@ class _Array:
     def __repr__(self):
         if self.is_deleted():
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, deleted)"
-        if elsewhere(self):
+        if out_of_reach(self):
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, on {len(self._sharding.device_set)} devices of several processes)"
         end = f"dtype={_dtype_name(self.dtype)}{', weak_type=True' if self.weak_type else ''})"
         if not self.size:
@@ -162,10 +162,10 @@ class _Array:
         return f"Array({body},{gap}{end}"
 
     def __str__(self):
-        return repr(self) if elsewhere(self) else str(self._value)
+        return repr(self) if out_of_reach(self) else str(self._value)
 
     def __format__(self, spec):
-        return repr(self) if elsewhere(self) else format(self._value[()] if not self.ndim else self._value, spec)
+        return repr(self) if out_of_reach(self) else format(self._value[()] if not self.ndim else self._value, spec)
 
     # -- where it is --
     @property
@@ -268,7 +268,7 @@ def _unpickle(host: np.ndarray, weak_type: bool):
 
 def _gather(array: ArrayImpl) -> np.ndarray:
     """The whole of an array that is spread over devices."""
-    if elsewhere(array):
+    if out_of_reach(array):
         raise RuntimeError(f"the value of {array!r} can't be read here: it spans non-addressable devices, which belong to other processes. Read this process's parts, "
                            "array.addressable_shards, or bring all of it to every process with experimental.multihost_utils.process_allgather(array, tiled=True)")
     buffers = array._arrays
@@ -281,7 +281,7 @@ def _gather(array: ArrayImpl) -> np.ndarray:
     return host
 
 
-def elsewhere(array: ArrayImpl) -> bool:
+def out_of_reach(array: ArrayImpl) -> bool:
     """Has this process no way to read all of an array, since other processes have parts of which it has no copy?"""
     return not array._sharding.is_fully_addressable and not array._sharding.is_fully_replicated
 
@@ -348,7 +348,7 @@ def move(array: ArrayImpl, sharding, committed: bool) -> ArrayImpl:
             for device, buffer in zip(old._addressable_device_assignment, array._arrays):
                 if device is sharding._device:
                     return xla.array_from_shards(array.aval, sharding, [buffer], committed)
-    if elsewhere(array):
+    if out_of_reach(array):
         return _respread(array, sharding)
     return put_host(array._value, array.aval, sharding, committed)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import warnings
 
-from mini_jax.runtime import platforms, xla       # noqa: F401  (platforms says which clients there are)
+from mini_jax.runtime import platforms, processes, xla       # noqa: F401  (platforms says which clients there are)
 
 
 def _client(backend):
