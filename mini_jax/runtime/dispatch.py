@@ -17,7 +17,7 @@ from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import caches, disk_cache, nonfinite, processes, xla
+from mini_jax.runtime import caches, disk_cache, nonfinite, processes, quick, xla
 from mini_jax.runtime.array import ArrayImpl, device_put, set_respreader
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
@@ -29,11 +29,6 @@ from mini_jax.runtime.sharding import pmap_sharding
 _flatten = xla.registry.flatten
 
 # --- loading ----------------------------------------------------------------------------------------------------------------
-
-# One operation compiles in half the time without XLA's fusion emitters, and runs as fast: there is nothing to fuse.
-# (jaxlib 0.12 no longer knows the option.)
-_SMALL_PROGRAM_OPTIONS = {"xla_cpu_use_fusion_emitters": False} if xla.jaxlib_version < (0, 11) else {}
-
 
 def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = False, options: dict | None = None) -> Executable:
     """Compile a program for one device. One that holds pmaps runs on as many of that kind as they need."""
@@ -175,13 +170,15 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
                       agreement=processes.agreement(lowered, devices))
 
 
-def load(jaxpr, consts: Sequence, at: Placement, *, small: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,
+def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,
          **how) -> Executable:
-    """Lower and compile a program for its placement. small: it is one operation."""
-    if small and at.mesh is None and at.device.platform == "cpu":
-        options = _SMALL_PROGRAM_OPTIONS
+    """Lower and compile a program for its placement. eager: it is an operation, or a function of the library, that runs by itself."""
     write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
-    lowered = recall(jaxpr, consts, write, platform=at.device.platform, **how) if at.mesh is None and disk_cache.in_use() else write()
+    if eager and at.mesh is None and at.device.platform == "cpu":
+        lowered = write()
+        options = quick.options(lowered.text)
+    else:
+        lowered = recall(jaxpr, consts, write, platform=at.device.platform, **how) if at.mesh is None and disk_cache.in_use() else write()
     return load_at(lowered, at, options=options, out_shardings=out_shardings)
 
 
@@ -281,7 +278,7 @@ def make_dispatcher(primitive, parameters: tuple[str, ...]) -> Callable:
             else:
                 fun = lambda *xs: [primitive.bind(*xs, **params)]
             jaxpr, consts = staging.stage(fun, types)
-            return load(jaxpr, consts, at, name=name, small=True)
+            return load(jaxpr, consts, at, name=name, eager=True)
 
         executable = caches.executables.once(programs, (types, tuple(params.items()), at, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
@@ -338,7 +335,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
                 return flat_out
             jaxpr, consts = staging.stage(body, types, ProgramInfo("a library function", fun))
             given = [given for given, arg in zip(gives, free) for _ in _flatten(arg)[0]] if gives else ()
-            return load(jaxpr, consts, at, name=name, donated=given), out_tree
+            return load(jaxpr, consts, at, name=name, eager=True, donated=given), out_tree
 
         executable, out_tree = caches.executables.once(programs, (tree, types, fixed, fixed_names, at, gives, config.trace_key()), build)
         outputs = wrapped(executable.out_types, executable(values))
