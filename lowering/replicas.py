@@ -63,6 +63,9 @@ def demand(jaxpr: Jaxpr) -> Demand:
     for eqn, programs in holders(jaxpr):
         needs = [demand(program) for program in programs]
         if eqn.primitive.facts.get("replicates"):
+            if eqn.params.get("processes"):
+                raise NotImplementedError("pmap over the devices of several processes inside jit, or another function that is recorded: call it by itself, give it "
+                                          "devices=jax.local_devices(), or use shard_map over a mesh of all devices")
             needs = [Demand(eqn.params["axis_size"] * need.count, eqn.params["devices"] or need.devices) for need in needs]
         for need in needs:
             count = math.lcm(count, need.count)

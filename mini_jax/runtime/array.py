@@ -254,6 +254,9 @@ class _Array:
     def copy(self):
         """A copy that shares no memory."""
         check_alive(self)
+        if not self.is_fully_addressable:       # this process copies its parts
+            parts = [xla.always_copy(part, device_list((part._sharding._device,)), part._sharding) for part in self._arrays]
+            return xla.array_from_shards(self.aval, self._sharding, parts, self._committed)
         out = xla.always_copy(self, device_list(self._sharding._device_assignment), self._sharding)
         return out if out.aval is self.aval else xla.array_from_shards(self.aval, self._sharding, out._arrays, self._committed)
 

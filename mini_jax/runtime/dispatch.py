@@ -18,7 +18,7 @@ from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import caches, disk_cache, nonfinite, processes, quick, xla
-from mini_jax.runtime.array import ArrayImpl, device_put, set_respreader
+from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
 from mini_jax.runtime.meshes import Mesh, NamedSharding, over, replicated_over, sharding_of
@@ -180,25 +180,6 @@ def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options
     else:
         lowered = recall(jaxpr, consts, write, platform=at.device.platform, **how) if at.mesh is None and disk_cache.in_use() else write()
     return load_at(lowered, at, options=options, out_shardings=out_shardings)
-
-
-_spreaders: dict[tuple, Executable] = {}
-
-
-def respread(array: ArrayImpl, sharding) -> ArrayImpl:
-    """An array that has parts on other processes' devices, spread in another way over the same devices: by a program of all of them.
-    ValueError for other devices."""
-    if type(sharding) is not NamedSharding or array._sharding.device_set != sharding.device_set:
-        raise ValueError(f"{array!r}, spread by {array._sharding}, can't be moved to {sharding}: other processes have parts of it. What can be had of it is another "
-                         "NamedSharding over the same devices, this process's parts (addressable_shards), or all (experimental.multihost_utils.process_allgather)")
-    at = placement([array], sharding.mesh)
-    key = (typeof(array), at, sharding)
-    if key not in _spreaders:
-        _spreaders[key] = load(*staging.stage(lambda x: [x], (typeof(array),)), at, name="device_put", out_shardings=(sharding,))
-    return _spreaders[key]([array])[0]
-
-
-set_respreader(respread)
 
 
 # --- values that C++ does not know ---------------------------------------------------------------------------------------------

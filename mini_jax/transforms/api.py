@@ -13,7 +13,7 @@ from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import named_scope
 from mini_jax.core.staging import without_staging
 from mini_jax.core.trace import Tracer
-from mini_jax.runtime import array, caches, processes, xla
+from mini_jax.runtime import array, caches, processes, respreading, xla       # noqa: F401  (respreading says how arrays of several processes are moved)
 from mini_jax.runtime.meshes import NamedSharding, PartitionSpec
 from mini_jax.runtime.transfers import getting, putting
 from mini_jax.transforms.arguments import keyable, resolve_positions

@@ -7,9 +7,12 @@ The function of one replica is recorded as a program, inside which the mapped ax
 in_dims and out_dims say for each flat value at which dimension the replicas' parts lie side by side; None: all share it.
 At the top level the parts are on their devices and stay there. A pmap inside a pmap multiplies the replicas
 (lowering/replicas.py): each takes its part of what its outer replica has, and its results are gathered there.
+Where several processes work together, a pmap at the top level spans the devices of all (parameter processes: of how many): axis_size counts
+all replicas, but arguments and results are those of the local ones.
 """
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -32,9 +35,9 @@ from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives, elementwise
-from mini_jax.runtime import dispatch, nonfinite, xla
+from mini_jax.runtime import dispatch, nonfinite, processes, xla
 from mini_jax.runtime.array import check_alive
-from mini_jax.runtime.devices import current_device, local_devices
+from mini_jax.runtime.devices import current_device, devices as all_devices
 from mini_jax.runtime.caches import executables
 from mini_jax.runtime.executable import Executable, refuse_inside_replica
 from mini_jax.transforms import jit, stages
@@ -79,8 +82,13 @@ pmap_p = Primitive("pmap", multiple_results=True, memoize=False, facts={
     "family": "higher_order", "named_axes": True, "replicates": True, "binds": lambda params: (params["axis_name"],)})
 
 
-def _type_rule(*types, jaxpr, axis_name, axis_size, out_dims, **_):
-    return [whole_type(t, d, axis_name, axis_size) for t, d in zip(jaxpr.out_types, out_dims)]
+def local_size(params: dict) -> int:
+    """How many of the replicas along its axis a pmap has in this process."""
+    return params["axis_size"] // (params.get("processes") or 1)
+
+
+def _type_rule(*types, jaxpr, axis_name, out_dims, **params):
+    return [whole_type(t, d, axis_name, local_size(params)) for t, d in zip(jaxpr.out_types, out_dims)]
 
 
 def _fitting(args, params: dict) -> dict:
@@ -111,7 +119,7 @@ def _impl(*args, **params):
         return _discharge(eval_trace, args, params)
     params = _fitting(args, params)
     jaxpr = params["jaxpr"]
-    key = (_impl, *[params[name] for name in ("axis_name", "axis_size", "in_dims", "out_dims", "devices")], config.trace_key())
+    key = (_impl, *[params[name] for name in ("axis_name", "axis_size", "processes", "in_dims", "out_dims", "devices")], config.trace_key())
     executable = executables.once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, (), params), params))
     return dispatch.wrapped(executable.out_types, executable(dispatch.opened(args)))
 
@@ -283,7 +291,7 @@ def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[boo
     """The program that each replica runs, as text."""
     name, size = params["axis_name"], params["axis_size"]
     platform = platform or (params["devices"][0] if params["devices"] else current_device()).platform
-    program = spread(jaxpr, size, params["in_dims"], params["out_dims"]).jaxpr
+    program = spread(jaxpr, local_size(params), params["in_dims"], params["out_dims"]).jaxpr
     lowered = lower(program, consts, name=f"pmap_{params['name']}", donated=donated, platform=platform,
                     axes=Replicas(((name, size),), size * demand(jaxpr).count))
     lowered.again = _on_whole_values(with_inputs(jaxpr, lowered.kept_consts, lowered.kept), params, lowered.kept_consts, lowered.kept)
@@ -292,7 +300,7 @@ def _lowered(jaxpr: Jaxpr, consts: Sequence, params: dict, donated: Sequence[boo
 
 def _on_whole_values(jaxpr: Jaxpr, params: dict, kept_consts: Sequence[bool], kept: Sequence[bool]) -> Jaxpr:
     """The program that calls the pmap, given the program of one replica, with the constants and inputs that it keeps."""
-    name, size = params["axis_name"], params["axis_size"]
+    name, size = params["axis_name"], local_size(params)
     in_dims = (*[None for k in kept_consts if k], *[d for d, k in zip(params["in_dims"], kept) if k])
     ins = [Var(whole_type(t, d, name, size)) for t, d in zip(jaxpr.in_types, in_dims)]
     outs = [Var(whole_type(t, d, name, size)) for t, d in zip(jaxpr.out_types, params["out_dims"])]
@@ -302,6 +310,8 @@ def _on_whole_values(jaxpr: Jaxpr, params: dict, kept_consts: Sequence[bool], ke
 def _run_again(params: dict, values: Sequence, kind: str) -> list:
     """How debug_nans finds the operation that made a NaN: all replicas together, as a batch, one operation after the other."""
     name, size = params["axis_name"], params["axis_size"]
+    if params.get("processes"):
+        raise FloatingPointError(f"there is a {kind} in what pmap of {params['name']} returns; which operation made it can't be found, since other processes have replicas of it")
     with named_axes({name: size}, spread=True):
         batched = batch_jaxpr(params["jaxpr"], Axis(size, name), params["in_dims"], params["out_dims"])
     return nonfinite.run(batched.jaxpr, [*batched.consts, *values], kind)
@@ -312,14 +322,59 @@ nonfinite.inside["pmap"] = _run_again
 
 def _load(jaxpr: Jaxpr, lowered: Lowered, params: dict, options: dict | None = None) -> Executable:
     """Compile it for the devices it is to run on."""
-    name, size = params["axis_name"], params["axis_size"]
-    devices = dispatch.replica_devices(lowered.num_replicas, params["devices"] or lowered.devices)
+    name, size = params["axis_name"], local_size(params)
+    if params["processes"]:
+        devices = _spanned_devices(params["devices"] or all_devices(), lowered.num_replicas // params["processes"], params["processes"])
+        inner = lowered.num_replicas // params["axis_size"]
+        if any([len({d.process_index for d in devices[i:i + inner]}) > 1 for i in range(0, len(devices), inner)]):
+            raise ValueError(f"pmap of {params['name']}: pmaps inside of it take {inner} devices side by side, which must be of one process; order devices= by process")
+    else:
+        devices = dispatch.replica_devices(lowered.num_replicas, params["devices"] or lowered.devices)
+    own = [d for d in devices if d.process_index == d.client.process_index()]
     grids = spread(jaxpr, size, params["in_dims"], params["out_dims"])
     in_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.in_types, params["in_dims"])]
     out_types = [whole_type(t, d, name, size) for t, d in zip(jaxpr.out_types, params["out_dims"])]
-    shardings = lambda all_cuts, types: [dispatch.grid_sharding(devices, cuts, t) for cuts, t in zip(all_cuts, types)]
+    shardings = lambda all_cuts, types: [dispatch.grid_sharding(own, cuts, t) for cuts, t in zip(all_cuts, types)]
     return dispatch.load_replicas(lowered, devices, in_types, shardings(grids.ins, in_types), out_types, shardings(grids.outs, out_types),
                                   committed=True, options=options)
+
+
+def _spanned_devices(devices: Sequence, count: int, numbers: int) -> list:
+    """The first `count` devices of each of so many processes, in order. ValueError where one has too few."""
+    taken: dict[int, int] = {}
+    found = []
+    for device in devices:
+        taken[device.process_index] = taken.get(device.process_index, 0) + 1
+        if taken[device.process_index] <= count:
+            found.append(device)
+    if len(found) < count * numbers:
+        few = min(taken, key=taken.__getitem__)
+        raise ValueError(f"pmap over {numbers} processes needs {count} devices in each, one for each index of its axis (nested pmaps multiply), but process {few} has "
+                         f"{taken[few]}. Each process maps over its own devices: map over a smaller axis, or use vmap inside for the rest")
+    return found
+
+
+class _Around(threading.local):
+    """Is a pmap over several processes being recorded? Those inside of it are this process's own."""
+    spanning = False
+
+
+_around = _Around()
+
+
+def _span(devices: tuple | None, name: str) -> int | None:
+    """Over how many processes a pmap goes that is called here; None: it is this process's own. ValueError for devices that don't allow it."""
+    if processes.joined is None or _around.spanning:
+        return None
+    counts: dict[int, int] = {}
+    for device in devices or all_devices():
+        counts[device.process_index] = counts.get(device.process_index, 0) + 1
+    here = processes.joined.place.process
+    if here not in counts:
+        raise ValueError(f"pmap of {name}: none of devices= is one of this process's, {here}; a process that has none must not call it")
+    if devices is not None and len(set(counts.values())) > 1:
+        raise ValueError(f"pmap of {name}: devices= must have as many of each process that has some, got {counts} (process: devices)")
+    return len(counts) if len(counts) > 1 else None
 
 
 # --- recording ------------------------------------------------------------------------------------------------------------------------
@@ -356,16 +411,23 @@ def record(fun: Callable, options: Options, call: Call) -> Mapped:
     size = mapped_size(call.leaves, in_dims, info, options.axis_size)
     if size < 1:
         raise ValueError(f"pmap of {info.name}: the mapped axis has size {size}; there must be a replica at least")
-    name = options.axis_name
+    numbers = _span(options.devices, info.name)
+    if numbers:
+        size *= numbers
+    name, outer = options.axis_name, _around.spanning
     if name is None:
         name = jit.programs.of(fun).setdefault((UnnamedAxis, options, tuple(state.axes.items())), UnnamedAxis(info.name))
     with named_axes({name: size}, spread=True):
-        traced = jit.record_as(fun, call, tuple([part_type(t, d, name) for t, d in zip(types, in_dims)]), info)
+        try:
+            _around.spanning = outer or bool(numbers)
+            traced = jit.record_as(fun, call, tuple([part_type(t, d, name) for t, d in zip(types, in_dims)]), info)
+        finally:
+            _around.spanning = outer
     out_axes = broadcast_prefix(_unflatten(options.out_axes), traced.out_tree, is_none, "pmap out_axes", "the result")
     out_dims = tuple([result_axis(t.ndim, name in t.varying, axis, i, traced.out_tree, info)
                       for i, (t, axis) in enumerate(zip(traced.jaxpr.out_types, out_axes))])
     return Mapped(traced, {"axis_name": name, "axis_size": size, "in_dims": in_dims, "out_dims": out_dims, "name": info.name,
-                           "devices": options.devices})
+                           "devices": options.devices, "processes": numbers})
 
 
 def _hashable(axes) -> tuple:
@@ -386,7 +448,7 @@ def _bind(mapped: Mapped, leaves: Sequence) -> list:
 
 def _compiled(mapped: Mapped, donated: tuple) -> Executable:
     jaxpr, params = mapped.traced.jaxpr, mapped.params
-    key = (_compiled, *[params[name] for name in ("in_dims", "out_dims", "devices")], donated)
+    key = (_compiled, *[params[name] for name in ("processes", "in_dims", "out_dims", "devices")], donated)
     return executables.once(jaxpr.memo, key, lambda: _load(jaxpr, _lowered(jaxpr, mapped.traced.consts, params, donated), params))
 
 
@@ -404,6 +466,8 @@ def _as_stage(fun: Callable, options: Options, call: Call) -> stages.Traced:
 
 def _one_by_one(fun: Callable, options: Options, call: Call):
     """What pmap means while jit is disabled: the operations of all replicas together, one after the other."""
+    if _span(options.devices, function_name(fun)):
+        raise NotImplementedError("pmap over several processes while jit is disabled: other processes have replicas of it")
     args, kwargs = call.tree.unflatten(call.leaves)
     in_axes = _unflatten(options.in_axes)
     if isinstance(in_axes, tuple):
@@ -430,8 +494,12 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     in_axes, out_axes: as for vmap. A result with out_axes None must be the same on all replicas, as after psum.
     static_broadcasted_argnums: arguments that are ordinary Python values while recording; each value has its own program.
     donate_argnums: arguments whose buffers the results may take over; they are deleted by the call.
-    devices: those to use, in order; default: the first of this process. backend: of which platform.
+    devices: those to use, in order; default: the first. backend: of which platform.
     axis_size: the size of the axis; needed only when nothing is mapped.
+
+    Where several processes work together (distributed.initialize) all of them call it, each with its own part of the arguments: as many
+    entries as it maps over devices of its own, and so the results. Inside, the axis has all of them, over which collectives work. devices=
+    local_devices() is this process alone.
 
     Raises ValueError where sizes differ, an axis does not exist or there are too few devices, naming the argument.
 
@@ -451,7 +519,7 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     if backend is not None:
         if devices is not None:
             raise ValueError("pmap takes devices or a backend, not both")
-        devices = local_devices(backend=backend)
+        devices = all_devices(backend)
     fun = keyable(fun)
     statics = resolve_positions(fun, static_broadcasted_argnums, (), "static_broadcasted")[0]
     donations = resolve_positions(fun, donate_argnums, (), "donate")[0]
