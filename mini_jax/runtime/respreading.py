@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from mini_jax.core import staging
+from mini_jax.core.program import Kept
 from mini_jax.core.trace import typeof
 from mini_jax.runtime import caches, dispatch
 from mini_jax.runtime.array import ArrayImpl, set_respreader
 from mini_jax.runtime.meshes import NamedSharding
 
-_programs: dict = {}
+_programs = Kept()
 
 
 def respread(array: ArrayImpl, sharding) -> ArrayImpl:
