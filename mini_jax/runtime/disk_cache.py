@@ -19,6 +19,7 @@ compiled. Programs that call Python functions are not stored, since those are ad
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import stat
@@ -281,10 +282,11 @@ def processor() -> bytes:
 
 
 class Known(NamedTuple):
-    """Of a recorded program: the digest of its text, and which constants and inputs that keeps."""
+    """Of a recorded program: the digest of its text, which constants and inputs that keeps, and compiler options chosen for it."""
     text_digest: bytes
     kept_consts: tuple[bool, ...]
     kept: tuple[bool, ...]
+    options: dict | None
 
 
 def in_use() -> bool:
@@ -299,14 +301,13 @@ def known(digest: bytes, name: str) -> Known | None:
     content = _attempt(directory, lambda: directory.read(f"{_plain(name)}-{digest.hex()}.known", digest))
     if content is None:
         return None
-    consts, = struct.unpack_from("<I", content, 32)
-    marks = tuple(map(bool, content[36:]))
-    return Known(content[:32], marks[:consts], marks[consts:])
+    consts, kept, options = json.loads(content[32:])
+    return Known(content[:32], tuple(map(bool, consts)), tuple(map(bool, kept)), options)
 
 
 def make_known(digest: bytes, name: str, facts: Known) -> None:
     """Store what is known of a program."""
     directory = _directory()
     if directory is not None and directory.writing:
-        content = facts.text_digest + struct.pack("<I", len(facts.kept_consts)) + bytes([*facts.kept_consts, *facts.kept])
+        content = facts.text_digest + json.dumps([list(map(int, facts.kept_consts)), list(map(int, facts.kept)), facts.options]).encode()
         _attempt(directory, lambda: directory.write(f"{_plain(name)}-{digest.hex()}.known", digest, content), writing=True)

@@ -174,11 +174,13 @@ def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options
          **how) -> Executable:
     """Lower and compile a program for its placement. eager: it is an operation, or a function of the library, that runs by itself."""
     write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
-    if eager and at.mesh is None and at.device.platform == "cpu":
-        lowered = write()
-        options = quick.options(lowered.text)
+    alone = eager and at.mesh is None and at.device.platform == "cpu"
+    if at.mesh is None and disk_cache.in_use():
+        lowered, chosen = recall(jaxpr, consts, write, quick.options if alone else None, platform=at.device.platform, **how)
     else:
-        lowered = recall(jaxpr, consts, write, platform=at.device.platform, **how) if at.mesh is None and disk_cache.in_use() else write()
+        lowered = write()
+        chosen = quick.options(lowered.text) if alone else None
+    options = chosen if alone else options
     return load_at(lowered, at, options=options, out_shardings=out_shardings)
 
 

@@ -40,17 +40,20 @@ class Recalled:
     located_text = property(lambda self: self.lowered.located_text)
 
 
-def recall(jaxpr: Jaxpr, consts: Sequence, write: Callable[[], Lowered], *, name: str, **how) -> Lowered | Recalled:
-    """A program for one device: recalled, or as `write()` gives it, which is noted. how: what else `lower` is given."""
-    key = digest(jaxpr, (name, *sorted(how.items())))
-    if key is None:
-        return write()
-    known = disk_cache.known(key, name)
+def recall(jaxpr: Jaxpr, consts: Sequence, write: Callable[[], Lowered], choose: Callable[[str], dict] | None, *, name: str,
+           **how) -> tuple[Lowered | Recalled, dict | None]:
+    """A program for one device, recalled, or as `write()` gives it, which is noted; and the compiler options that `choose` finds by its text.
+
+    how: all else that `write` is told.
+    """
+    key = digest(jaxpr, (name, choose is None, *sorted(how.items())))
+    known = None if key is None else disk_cache.known(key, name)
     if known is not None:
-        return Recalled(jaxpr, consts, name, known, write)
+        return Recalled(jaxpr, consts, name, known, write), known.options
     lowered = write()
+    options = choose and choose(lowered.text)
     # Left out: what lowering does beside writing (functions it makes known to XLA, a warning of a donation that served nothing), and replicas.
     plain = lowered.num_replicas == 1 and not lowered.callbacks and "custom_call" not in lowered.text and "jax.buffer_donor" not in lowered.text
-    if plain and package_unchanged():
-        disk_cache.make_known(key, name, disk_cache.Known(lowered.digest, tuple(lowered.kept_consts), tuple(lowered.kept)))
-    return lowered
+    if key is not None and plain and package_unchanged():
+        disk_cache.make_known(key, name, disk_cache.Known(lowered.digest, tuple(lowered.kept_consts), tuple(lowered.kept), options))
+    return lowered, options
