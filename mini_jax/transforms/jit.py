@@ -20,7 +20,8 @@ from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
 from mini_jax.core.tracebacks import boundary, hide_our_frames
 from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.caches import ByFunction, executables, recorded
-from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.executable import Executable, in_replica
+from mini_jax.runtime.guarded import guarded_dispatcher
 from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.meshes import NamedSharding
 from mini_jax.transforms import stages
@@ -240,15 +241,25 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     shardings = [Prefix(s) if s is not None else None for s in (in_shardings, out_shardings)]
     options = Options(*statics, *donations, inline, keep_unused, device, tuple(sorted((compiler_options or {}).items())), *shardings)
 
+    guarded = None                       # calls this function once it has a program that is fragile
+    fragile: list = []                   # such programs were met
+
     def cache_miss(*args, **kwargs):
+        nonlocal guarded
         try:
-            return answer(args, kwargs)
+            if guarded is not None and not in_replica.value:
+                return guarded(*args, **kwargs), None, False
+            result = answer(args, kwargs, False)
+            if fragile and guarded is None:
+                guarded = guarded_dispatcher(function_name(fun), fun, lambda args, kwargs: answer(args, kwargs, True), static_argnums=statics[0],
+                                             static_argnames=statics[1], key=("guarded", options), tree_registry=xla.call_registry)[0]
+            return result
         except BaseException as error:
             itself()._clear_cache()      # C++ would send every later call of this signature to Python
             hide_our_frames(error)
             raise
 
-    def answer(args, kwargs):
+    def answer(args, kwargs, is_guarded):
         if dispatch.disabled():
             return fun(*args, **kwargs), None, False
         call = take_apart(fun, options, args, kwargs)
@@ -263,7 +274,10 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
             executable = compiled(traced, options, call, function_name(fun))
             outs = dispatch.wrapped(executable.out_types, executable(dispatch.opened(call.leaves)))
             nonfinite.give_away(call.leaves, call.donated, executable.in_shardings)
-            fast = None if traced.jaxpr.effects or dispatch.for_python(call.leaves, executable) else executable.fastpath(traced.out_tree)
+            slow = traced.jaxpr.effects or dispatch.for_python(call.leaves, executable)
+            fast = None if slow else executable.fastpath(traced.out_tree, is_guarded)
+            if executable.fragile and not slow and not fragile:
+                fragile.append(True)
             return traced.out_tree.unflatten(outs), fast, False
         leaves = call.leaves
         if options.in_shardings is not None:
@@ -279,7 +293,12 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
     jitted = xla.dispatcher(function_name(fun), fun, cache_miss, static_argnums=statics[0], static_argnames=statics[1],
                             key=options, tree_registry=xla.call_registry)
     itself = weakref.ref(jitted)         # which goes when its user lets go of it, and with it the function
-    return dressed(jitted, fun, lambda args, kwargs: _traced(fun, options, take_apart(fun, options, args, kwargs)))
+
+    def forget():
+        nonlocal guarded
+        guarded = None
+        fragile.clear()
+    return dressed(jitted, fun, lambda args, kwargs: _traced(fun, options, take_apart(fun, options, args, kwargs)), forget)
 
 
 def _needs_trace(leaves: Sequence, traced: Traced) -> bool:
@@ -348,8 +367,9 @@ def _traced(fun: Callable, options: Options, call: Call) -> stages.Traced:
     return stages.Traced(traced, call, name, lowering, refs)
 
 
-def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced]):
-    """The C++ function with the attributes that users expect of it. traced(args, kwargs): a call as the first of the stages."""
+def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced], forget: Callable = lambda: None):
+    """The C++ function with the attributes that users expect of it. traced(args, kwargs): a call as the first of the stages.
+    forget(): let go of what else there is of its programs."""
     @boundary
     def trace(*args, **kwargs) -> stages.Traced:
         """Record the function for arguments of these types, which may be ShapeDtypeStructs."""
@@ -369,6 +389,7 @@ def dressed(jitted, fun: Callable, traced: Callable[[tuple, dict], stages.Traced
     def clear_cache():
         """Forget all programs of this function."""
         programs.of(fun).clear()
+        forget()
         if (dispatcher := itself()) is not None:
             dispatcher._clear_cache()
 
