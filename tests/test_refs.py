@@ -599,7 +599,7 @@ def test_loops_that_run_at_once_are_compiled_once(caplog):
     with jax.log_compiles():
         for step in range(3):
             lax.fori_loop(0, 4, lambda i, _: r.__setitem__(i, r[i] + 1.5), None)      # a function of its own every time
-    assert [record.message.split(":")[0] for record in caplog.records] == ["compiled scan"]
+    assert [record.message.split(" (")[0] for record in caplog.records] == ["compiled scan"]
     equal(r, [4.5] * 4 + [0] * 3)
 
 

@@ -750,7 +750,7 @@ def test_devices():
     assert devices.local_devices(0) == DEVICES
     with pytest.raises(RuntimeError, match="'nowhere'.*available.*cpu"):
         devices.devices("nowhere")
-    with pytest.raises(ValueError, match="no process 3"):
+    with pytest.raises(ValueError, match="process_index 3"):
         devices.local_devices(3)
     with pytest.raises(RuntimeError, match="exists already"):
         xla.set_client_options("cpu", num_devices=2)
