@@ -34,7 +34,6 @@ import numpy as np
 
 import jaxlib
 from jaxlib import _hlo, _jax
-from jaxlib import weakref_lru_cache as _weakref_lru_cache
 
 
 class _KeepOut:
@@ -99,7 +98,6 @@ XlaRuntimeError = _jax.JaxRuntimeError
 pytree = _jax.pytree
 registry = pytree.default_registry()
 call_registry = pytree.PyTreeRegistry()              # how dispatchers that know refs see arguments: a ref is a node, its array a leaf
-weakref_lru_cache = _weakref_lru_cache.weakref_lru_cache
 guards = _jax.guard_lib                              # of transfers: thread_local_state(), global_state(), TransferGuardLevel
 batched_block_until_ready = _jax.batched_block_until_ready
 

@@ -183,11 +183,11 @@ class _Custom:
         """(non-differentiated arguments, leaves of the others, their structure, function to put both together)."""
         nondiff = self.nondiff_argnums
         leaves, tree = _flatten([a for i, a in enumerate(args) if i not in nondiff])
-        fixed = {i: args[i] for i in nondiff if i < len(args)}
+        fixed, count = {i: args[i] for i in nondiff if i < len(args)}, len(args)         # a program holds it, so it must hold no argument
 
         def together(flat):
             free = iter(tree.unflatten(flat))
-            return [fixed[i] if i in fixed else next(free) for i in range(len(args))]
+            return [fixed[i] if i in fixed else next(free) for i in range(count)]
         return [args[i] for i in nondiff if i < len(args)], leaves, tree, together
 
     def _missing(self, method: str):
@@ -230,7 +230,7 @@ class custom_jvp(_Custom):
         if self.jvp is None:
             raise self._missing("defjvp")
         nondiff, leaves, tree, together = self._split(_bound(self.fun, args, kwargs))
-        name, out_tree = function_name(self.fun), None
+        name, count, out_tree = function_name(self.fun), len(leaves), None
 
         def call(*flat):
             nonlocal out_tree
@@ -240,7 +240,7 @@ class custom_jvp(_Custom):
 
         def jvp(*flat):
             nonlocal out_tree
-            primals, tangents = flat[:len(leaves)], flat[len(leaves):]
+            primals, tangents = flat[:count], flat[count:]
             if not self.symbolic_zeros:
                 tangents = [zeros(t.aval) if type(t) is Zero else t for t in tangents]
             for argument in nondiff:
