@@ -95,7 +95,22 @@ def test_a_function_transformed_twice_is_traced_and_compiled_once(apply, compile
     assert (runs(), len(compiled)) == before and sum(runs()) == 1
 
 
-@pytest.mark.parametrize("apply", APPLIED.values(), ids=APPLIED)
+def with_rules(f):
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * f(x),))
+    return g
+
+
+LET_GO = {
+    **APPLIED,
+    "custom_vjp": lambda f: jax.grad(jax.jit(lambda x: with_rules(f)(x).sum()))(x),
+    "checkpoint": lambda f: jax.grad(jax.jit(jax.checkpoint(lambda x: jnp.sin(f(x)).sum())))(x),
+    "cond of vmap": lambda f: jax.vmap(lambda x: lax.cond(x > 2, f, lambda x: x, x))(x),
+    "a call that returns no array": lambda f: pytest.raises(TypeError, jax.jit(lambda x: f), x),
+}
+
+
+@pytest.mark.parametrize("apply", LET_GO.values(), ids=LET_GO)
 def test_with_a_function_all_that_was_made_of_it_goes_at_once(apply):
     apply(with_big_array()[0])                       # what is shared is there now
     gc.collect()
@@ -230,6 +245,8 @@ def test_the_bound_holds_for_many_functions_of_many_shapes(capacity):
             jax.jit(fun)(x[:1 + i % 2])
     assert len(caches.recorded) <= 40 and len(caches.executables) <= 40
     assert sum([len(programs_of(fun)) for fun in functions]) <= 40
+    capacity(10)
+    assert len(caches.recorded) == 10 >= len(caches.executables)
 
 
 def test_nothing_holds_what_was_thrown_out(capacity):
