@@ -26,20 +26,20 @@ from mini_jax.core import config, dtypes
 from mini_jax.core.effects import RefEffect, of_call
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used_in, function_name, memoized
+from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used_in, function_name
 from mini_jax.core.pytree import broadcast_prefix, tree_flatten
 from mini_jax.core.refs import described, discharged, is_ref, load, store
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import named_axes, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
-from mini_jax.core.tracebacks import boundary, hide_our_frames
+from mini_jax.core.tracebacks import hide_our_frames
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives, elementwise
 from mini_jax.runtime import dispatch, nonfinite, processes, xla
-from mini_jax.runtime.array import check_alive
 from mini_jax.runtime.devices import current_device, devices as all_devices
 from mini_jax.runtime.caches import executables
-from mini_jax.runtime.executable import Executable, refuse_inside_replica
+from mini_jax.runtime.executable import Executable
+from mini_jax.runtime.guarded import guarded_dispatcher
 from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
@@ -528,22 +528,13 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     options = Options(axis_name, _hashable(in_axes), _hashable(out_axes), jit.Options(static_argnums=statics, donate_argnums=donations),
                       None if devices is None else tuple(devices), axis_size)
 
-    in_python: list = []                 # one entry for each call that C++ has handed over to Python
-
     def cache_miss(*args, **kwargs):
-        if xla.FRAGILE_REPLICAS:                        # `guarded` holds the lock; what follows may take long, and run other pmaps
-            in_python.append(None)
-            xla.replicas_start.lock.release()
         try:
             return answer(args, kwargs)
         except BaseException as error:
             itself()._clear_cache()      # C++ would send every later call of this signature to Python
             hide_our_frames(error)
             raise
-        finally:
-            if xla.FRAGILE_REPLICAS:
-                xla.replicas_start.lock.acquire()
-                in_python.pop()
 
     def answer(args, kwargs):
         call = take_apart(fun, options.call, args, kwargs)
@@ -564,30 +555,14 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     def one_by_one(*args, **kwargs):     # what C++ calls while jit is disabled
         return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
 
+    trace = lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs))
+    if xla.FRAGILE_REPLICAS:
+        guarded, mapped = guarded_dispatcher(function_name(fun), one_by_one, answer, static_argnums=statics, key=options)
+        guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()   # C++'s are never freed
+        return jit.dressed(guarded, fun, trace)
     mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, key=options)
     itself = weakref.ref(mapped)         # which goes when its user lets go of it, and with it the function
-    return jit.dressed(_guarded(mapped, answer, in_python) if xla.FRAGILE_REPLICAS else mapped, fun,
-                       lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs)))
-
-
-def _guarded(mapped: Callable, answer: Callable, in_python: list) -> Callable:
-    """The same function for a jaxlib whose programs for several replicas are fragile (see runtime/xla.py)."""
-    @boundary
-    def guarded(*args, **kwargs):
-        for leaf in _flatten((args, kwargs))[0]:
-            if type(leaf) is xla.ArrayImpl:
-                check_alive(leaf)
-        if dispatch.disabled():
-            return mapped(*args, **kwargs)
-        refuse_inside_replica()
-        with xla.replicas_start as starts:
-            if not in_python:                           # else C++ would wait for that call, which may wait for the lock
-                out = mapped(*args, **kwargs)
-                starts.started(_flatten(out)[0])
-                return out
-        return answer(args, kwargs)[0]
-    guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()   # C++'s are never freed
-    return guarded
+    return jit.dressed(mapped, fun, trace)
 
 
 def _needs_trace(mapped: Mapped, leaves: Sequence) -> bool:
