@@ -265,6 +265,35 @@ def profiler():
     return _profiler
 
 
+class Event(NamedTuple):
+    """Something that the profiler saw. operation: the HLO operation that ran; None for what else XLA does."""
+    name: str
+    seconds: float
+    operation: str | None
+
+
+def profiled(run: Callable[[], Any]) -> tuple[Any, list[Event]]:
+    """run(), and what happened meanwhile, on the host's threads and on devices. No events where the profiler is at work for somebody else.
+
+    An operation that other threads help with lasts until they have done, which is an event of its own there: `end: name`.
+    """
+    from jaxlib import _profile_data        # noqa: F401  (the type of what the session returns)
+    options = profiler().ProfileOptions()
+    options.python_tracer_level = 0
+    try:
+        session = profiler().ProfilerSession(options)
+    except (RuntimeError, ValueError):
+        return run(), []
+    try:
+        result = run()
+    finally:
+        data = session.stop_and_get_profile_data()
+    seen = [(event, dict(event.stats)) for plane in data.planes for line in plane.lines for event in line.events]
+    ends = {stats["_c"]: event.start_ns + event.duration_ns for event, stats in seen if event.name.startswith("end: ") and "_c" in stats}
+    return result, [Event(event.name, (max(ends.get(stats.get("_p"), 0) - event.start_ns, event.duration_ns)) * 1e-9, stats.get("hlo_op"))
+                    for event, stats in seen if not event.name.startswith("end: ")]
+
+
 # ---- clients: one for each platform, made when first needed ---------------------------------------------------------------
 _lock = threading.RLock()
 _clients: dict[str | None, Any] = {}
