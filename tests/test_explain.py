@@ -93,6 +93,14 @@ def test_without_a_profiler_lines_are_ranked_by_the_bytes_they_move(monkeypatch)
     assert {p.code for p in report.places} >= {"y = jnp.sort(x)"} and sum(p.share for p in report.places) == pytest.approx(1)
 
 
+def test_while_somebody_else_profiles_nothing_is_measured_and_nothing_fails(tmp_path):
+    jax.profiler.start_trace(tmp_path)
+    try:
+        assert not explain(jnp.sin, np.ones(3, F32)).measured
+    finally:
+        jax.profiler.stop_trace()
+
+
 def test_nothing_to_compute():
     assert "XLA left nothing to compute." in str(explain(lambda x: x, np.ones(3, F32))) or "copy" in str(explain(lambda x: x, np.ones(3, F32)))
 

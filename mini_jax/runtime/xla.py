@@ -280,14 +280,16 @@ def profiled(run: Callable[[], Any]) -> tuple[Any, list[Event]]:
     from jaxlib import _profile_data        # noqa: F401  (the type of what the session returns)
     options = profiler().ProfileOptions()
     options.python_tracer_level = 0
-    try:
-        session = profiler().ProfilerSession(options)
-    except (RuntimeError, ValueError):
-        return run(), []
+    session, data = profiler().ProfilerSession(options), None
     try:
         result = run()
     finally:
-        data = session.stop_and_get_profile_data()
+        try:
+            data = session.stop_and_get_profile_data()
+        except XlaRuntimeError:             # another session was there first
+            pass
+    if data is None:
+        return result, []
     seen = [(event, dict(event.stats)) for plane in data.planes for line in plane.lines for event in line.events]
     ends = {stats["_c"]: event.start_ns + event.duration_ns for event, stats in seen if event.name.startswith("end: ") and "_c" in stats}
     return result, [Event(event.name, (max(ends.get(stats.get("_p"), 0) - event.start_ns, event.duration_ns)) * 1e-9, stats.get("hlo_op"))
