@@ -1,4 +1,4 @@
-"""The command line: `python -m mini_jax dump FILE_OR_MODULE:function TYPE …` shows what a function becomes."""
+"""The command line: `python -m mini_jax dump FILE_OR_MODULE:function TYPE …` shows what a function becomes; `… launch` is in launch.py."""
 from __future__ import annotations
 
 import argparse
@@ -9,29 +9,42 @@ import os
 import re
 import sys
 
+from mini_jax import launch as launcher
+
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mini_jax", description="What a function becomes on its way to the device.")
+    parser = argparse.ArgumentParser(prog="python -m mini_jax", description="What a function becomes on its way to the device, and programs of several processes.")
     commands = parser.add_subparsers(dest="command", required=True)
     dump = commands.add_parser("dump", help="print a function's program, its StableHLO, or XLA's optimised HLO",
                                formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES)
-    dump.add_argument("function", metavar="FILE_OR_MODULE:function", help="path/to/file.py:function or package.module:function")
-    dump.add_argument("arguments", nargs="*", metavar="TYPE",
-                      help='an argument: a type such as "f32[8,128]" or "i32[]", a number, or a pytree of them: "{\'w\': f32[3,4]}"; name=… by name')
     dump.add_argument("--stage", choices=("jaxpr", "stablehlo", "hlo"), default="jaxpr", help="what to print (default: jaxpr)")
-    dump.add_argument("--grad", action="store_true", help="of the gradient in the first argument (the function must return a scalar)")
-    dump.add_argument("--vmap", action="store_true", help="of the function mapped over axis 0 of all arguments (types include that axis)")
-    dump.add_argument("--devices", type=int, metavar="N", help="with N forced CPU devices, as pmap wants them")
     dump.add_argument("--locations", action="store_true", help="with the name stack and source line of each operation (stablehlo)")
+    explain = commands.add_parser("explain", help="run a function and print where the time goes, line by line",
+                                  formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXPLAIN_EXAMPLES)
+    for command in (dump, explain):
+        _takes_a_function(command)
+    launcher.add_to(commands)
     options = parser.parse_args(argv)
+    if options.command == "launch":
+        return launcher.launch(options)
     try:
-        print(dumped(options))
+        print(dumped(options) if options.command == "dump" else explained(options))
     except UsageError as error:
-        print(f"python -m mini_jax dump: {error}", file=sys.stderr)
+        print(f"python -m mini_jax {options.command}: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _takes_a_function(command: argparse.ArgumentParser) -> None:
+    """The words that say which function, of which arguments."""
+    command.add_argument("function", metavar="FILE_OR_MODULE:function", help="path/to/file.py:function or package.module:function")
+    command.add_argument("arguments", nargs="*", metavar="TYPE",
+                         help='an argument: a type such as "f32[8,128]" or "i32[]", a number, or a pytree of them: "{\'w\': f32[3,4]}"; name=… by name')
+    command.add_argument("--grad", action="store_true", help="of the gradient in the first argument (the function must return a scalar)")
+    command.add_argument("--vmap", action="store_true", help="of the function mapped over axis 0 of all arguments (types include that axis)")
+    command.add_argument("--devices", type=int, metavar="N", help="with N forced CPU devices, as pmap wants them")
 
 
 EXAMPLES = """examples:
@@ -41,11 +54,38 @@ EXAMPLES = """examples:
 """
 
 
+EXPLAIN_EXAMPLES = """examples:
+  python -m mini_jax explain model.py:loss "{'w': f32[3,4], 'b': f32[4]}" "f32[8,3]" --grad
+  python -m mini_jax explain train.py:step "f32[8,16]" --devices 8
+
+In place of a type stands an array: floats from [0, 1), zeros for integers, True.
+"""
+
+
 class UsageError(Exception):
     """Something about the command's words."""
 
 
 def dumped(options) -> str:
+    """What `dump` prints."""
+    fun, args, kwargs = _called(options)
+    import mini_jax as jax
+    traced = (fun if hasattr(fun, "trace") and hasattr(fun, "lower") else jax.jit(fun)).trace(*args, **kwargs)
+    if options.stage == "jaxpr":
+        return str(traced.jaxpr)
+    lowered = traced.lower()
+    return lowered.as_text(debug_info=options.locations) if options.stage == "stablehlo" else lowered.compile().as_text()
+
+
+def explained(options) -> str:
+    """What `explain` prints."""
+    fun, args, kwargs = _called(options)
+    from mini_jax.explain import explain
+    return str(explain(fun, *args, **kwargs))
+
+
+def _called(options) -> tuple:
+    """The function that the words name, transformed as they ask, and its arguments."""
     if options.devices:
         flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", ""))
         os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={options.devices}".strip()
@@ -62,11 +102,7 @@ def dumped(options) -> str:
         fun = jax.grad(fun)
     if options.vmap:
         fun = jax.vmap(fun)
-    traced = (fun if hasattr(fun, "trace") and hasattr(fun, "lower") else jax.jit(fun)).trace(*args, **kwargs)
-    if options.stage == "jaxpr":
-        return str(traced.jaxpr)
-    lowered = traced.lower()
-    return lowered.as_text(debug_info=options.locations) if options.stage == "stablehlo" else lowered.compile().as_text()
+    return fun, args, kwargs
 
 
 def find(place: str):

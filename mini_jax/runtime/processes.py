@@ -19,7 +19,10 @@ from typing import Any, Callable, NamedTuple, Sequence
 from mini_jax.core import config
 from mini_jax.runtime import xla
 from mini_jax.runtime.clusters import Place, split_address
-from mini_jax.runtime.watch import Hub, Link, listen, named, relay
+from mini_jax.runtime.watch import Hub, Link, listen, named, relay, whereabouts
+
+
+ENDED = 75                                              # the exit status of a process that ends because another has
 
 
 class Limits(NamedTuple):
@@ -208,13 +211,12 @@ def _end(number: int | None, who: str, how: str) -> None:
     """End this process at once, whatever it does: another has ended, and some program waits for it, or will."""
     text = how if number is None else f"process {number}{who} {how}. "
     if number is not None:
-        from mini_jax.runtime.watch import whereabouts
         text += f"Process {joined.place.process if joined else '?'}, which was {whereabouts()}, ends too."
     flush = threading.Thread(target=_flush, daemon=True)
     flush.start()
     flush.join(2)                                       # the main thread may hold a stream's lock for ever
     os.write(2, f"mini_jax: {text}\n".encode())
-    os._exit(1)
+    os._exit(ENDED)
 
 
 def _flush() -> None:
@@ -232,10 +234,11 @@ def count() -> int:
     return 1 if joined is None else joined.place.count
 
 
-def meet(what: str, numbers: Sequence[int] | None = None) -> None:
+def meet(what: str, numbers: Sequence[int] | None = None, error: type[Exception] = RuntimeError) -> None:
     """Wait until all processes (or those of these numbers) have come here, with the same words; a process alone doesn't wait.
 
-    what: "name: details". Raises RuntimeError, saying who differs and how, where words differ, and TimeoutError, naming them, where some don't come.
+    what: what they are about to do. Raises `error`, saying who differs and how, where words differ, and TimeoutError, naming them, where some
+    don't come.
     """
     if joined is None:
         return
@@ -244,7 +247,8 @@ def meet(what: str, numbers: Sequence[int] | None = None) -> None:
         return
     said = joined.link.meet(numbers, what, joined.limits.collective)
     if said is not None:
-        raise RuntimeError(f"processes differ in what they are about to do: {different(said)}")
+        raise error(f"processes differ in what they are about to do. {different(said)}. All must call the same functions in the same order, with values of the same "
+                    "types, and what a function captures must not depend on the process")
 
 
 _agreed: set[bytes] = set()                              # digests of programs
@@ -269,7 +273,7 @@ def agreement(program, devices: Sequence[xla.Device]) -> Callable[[], None] | No
 
 
 def different(said: dict[int, str]) -> str:
-    """"process 0 and 2: this; process 1: that"."""
+    """"processes 0 and 2: this; process 1: that"."""
     groups: dict[str, list[int]] = {}
     for number, words in said.items():
         groups.setdefault(words, []).append(number)

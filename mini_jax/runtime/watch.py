@@ -38,13 +38,18 @@ def named(numbers: Sequence[int]) -> str:
     return f"process {words[0]}" if len(words) == 1 else f"processes {', '.join(words[:-1])} and {words[-1]}"
 
 
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
 def whereabouts() -> str:
-    """Where in the user's code the main thread is: "train.py:31 (step)"."""
-    frame = innermost = sys._current_frames().get(threading.main_thread().ident)
-    while frame is not None and source.is_internal(frame.f_code.co_filename):
+    """Where in the user's code the main thread is: "at train.py:31 (step)"."""
+    frame = sys._current_frames().get(threading.main_thread().ident)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not source.is_internal(file) and (not file.startswith(_LIBRARY) or "site-packages" in file):
+            return f"at {file}:{frame.f_lineno} ({frame.f_code.co_qualname})"
         frame = frame.f_back
-    frame = frame or innermost
-    return "at its end" if frame is None else f"at {frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_qualname})"
+    return "at its end"
 
 
 class _Peer:
@@ -221,13 +226,17 @@ class Hub:
     def _on_meet(self, peer: _Peer, numbers: list, count: int, what: str) -> None:
         """The count-th meeting of the processes `numbers`: once all have come, or two differ, those who are there hear what each has said."""
         key = (tuple(numbers), count)
-        said = self.meetings.setdefault(key, {})
+        said = self.meetings.setdefault(key, {n: "nothing more, it has come to its end" for n in numbers if n not in self.peers or self.peers[n].done})
         said[peer.number] = what
-        everyone = len(said) == len(numbers)
-        if everyone or len(set(said.values())) > 1:
-            self._tell(said, "met", numbers, count, None if everyone and len(set(said.values())) == 1 else sorted(said.items()))
+        everyone, alike = len(said) == len(numbers), len(set(said.values())) == 1
+        if everyone or not alike:
+            self._tell(said, "met", numbers, count, None if alike else sorted(said.items()))
         if everyone:
             del self.meetings[key]
+
+    def _on_absent(self, peer: _Peer, numbers: list, count: int) -> None:
+        """Who has not come to a meeting?"""
+        self._tell([peer.number], "absent", sorted(set(numbers) - set(self.meetings.get((tuple(numbers), count), numbers))))
 
     def _on_ask(self, peer: _Peer) -> None:
         """Where is everyone?"""
@@ -242,6 +251,9 @@ class Hub:
 
     def _on_done(self, peer: _Peer) -> None:
         peer.done = True
+        for (numbers, count), said in list(self.meetings.items()):
+            if peer.number in numbers and peer.number not in said:
+                self._on_meet(peer, list(numbers), count, "nothing more, it has come to its end")
         if all([p.done for p in self.peers.values()]) and not self.ended:
             self._tell(self.peers, "over")
 
@@ -260,7 +272,8 @@ class Link:
         self.refused: str | None = None
         self.service: int | None = None                 # the port of XLA's own service
         self.met: dict[tuple, Any] = {}                 # meetings that are over, until who waits has read it
-        self.answers: dict[int, str] = {}
+        self.answers: dict[int, str] = {}               # where the others are
+        self.absent: list[int] = []                     # who hasn't come to a meeting
         self.counts: dict[tuple, int] = {}              # of meetings, by who takes part
         os.register_at_fork(after_in_child=self._forget)
         self.peer.send("hello", PROTOCOL, number, count, f"pid {os.getpid()} on {socket.gethostname()}")
@@ -287,7 +300,9 @@ class Link:
         key = (numbers, count)
         self.say("meet", numbers, count, what)
         if not self.wait(lambda: key in self.met, seconds):
-            raise TimeoutError(f"not all of {named(numbers)} have come to {what} within {seconds:g} s. {self.everyone()}")
+            self.say("absent", numbers, count)
+            self.wait(lambda: self.absent, 2)
+            raise TimeoutError(f"{named(self.absent or numbers)} {'has' if len(self.absent or numbers) == 1 else 'have'} not come to {what} within {seconds:g} s. {self.everyone()}")
         said = self.met.pop(key)
         return None if said is None else dict(map(tuple, said))
 
@@ -366,6 +381,9 @@ class Link:
         with self.changed:
             self.met[tuple(numbers), count] = said
             self.changed.notify_all()
+
+    def _on_absent(self, numbers: list) -> None:
+        self._set("absent", numbers)
 
     def _on_ask(self, asker: int) -> None:
         self.say("answer", asker, whereabouts())
