@@ -157,14 +157,6 @@ class Bounded:
         self._use(entry)
         return entry.value
 
-    def get(self, holder: Kept, key):
-        """What `holder` keeps as `key`, or None."""
-        entry = holder.get(key)
-        if type(entry) is not _Entry:
-            return None
-        self._use(entry)
-        return entry.value
-
     def trim(self) -> None:
         """Throw out what there is too much of."""
         while len(self._entries) > _capacity():
@@ -217,12 +209,21 @@ def code(digest: bytes, settings: tuple, make: Callable[[], Any]):
     found = once(_code, key, make)
     try:
         _code.move_to_end(key)
-        while len(_code) > max(1, _capacity() // _SHARE):
-            _code.popitem(last=False)
     except KeyError:                                 # another thread has just thrown it out
         pass
+    _trim_code()
     return found
 
+
+def _trim_code() -> None:
+    try:
+        while len(_code) > max(1, _capacity() // _SHARE):
+            _code.popitem(last=False)
+    except KeyError:                                 # another thread was faster
+        pass
+
+
+# --- all of it ------------------------------------------------------------------------------------------------------------------
 
 def clear() -> None:
     """Forget every recorded and compiled program."""
@@ -235,6 +236,7 @@ def clear() -> None:
 def _trim() -> None:
     for bounded in (recorded, executables):
         bounded.trim()
+    _trim_code()
 
 
 config.jit_cache_size.watch(_trim)
