@@ -139,9 +139,11 @@ def test_methods_are_kept_with_their_object(compiled):
             self.runs += 1
             return x * self.scale
 
+        __call__ = apply
+
     one, two = Layer(jnp.float32(3)), Layer(jnp.float32(5))
     for _ in range(2):
-        assert jax.jit(one.apply)(x)[0] == 3 and jax.jit(two.apply)(x)[0] == 5
+        assert jax.jit(one.apply)(x)[0] == 3 and jax.jit(two.apply)(x)[0] == jax.jit(two)(x)[0] == 5
     assert (one.runs, two.runs) == (1, 1)
     gone, recorded = weakref.ref(one), len(caches.recorded)
     del one

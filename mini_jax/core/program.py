@@ -146,6 +146,8 @@ def _unwrapped(fun):
 def function_name(fun) -> str:
     if fun is None:
         return "<unknown>"
+    if getattr(fun, "__name__", None) == "__call__":             # an object's method, which is that object
+        fun = getattr(fun, "__self__", fun)
     return getattr(fun, "__name__", None) or getattr(_unwrapped(fun), "__name__", None) or type(fun).__name__
 
 

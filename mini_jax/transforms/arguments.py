@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import weakref
 from typing import Callable, Sequence
 
@@ -63,11 +64,13 @@ def resolve_positions(fun: Callable, argnums, argnames, what: str) -> tuple[tupl
 
 
 def keyable(fun: Callable) -> Callable:
-    """`fun`, or for a callable that can't be hashed or referred to weakly, a function that calls it."""
+    """`fun`, or for a callable that can't be hashed or referred to weakly, what calls it: its method, or a function made here."""
     try:
         hash(fun), weakref.ref(fun)
         return fun
     except TypeError:
+        if type(fun.__call__) is types.MethodType:
+            return fun.__call__
         return functools.update_wrapper(lambda *args, **kwargs: fun(*args, **kwargs), fun, updated=())
 
 
