@@ -17,6 +17,7 @@ import numpy as np
 
 from lowering.emit import lowers
 from lowering.labels import Labels, inner_first, is_fixed
+from lowering.products import matrices
 from lowering.repeats import grown
 from mini_jax.core import source
 from mini_jax.core.primitive import Primitive
@@ -134,7 +135,7 @@ def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> tupl
     """The program with calls, and the parameters of these calls, one dictionary for each function."""
     if len(program.eqns) < 2 * costs.smallest:
         return program, []
-    flat = _Flat(_shared_first(_spliced(program), labels), labels)
+    flat = _Flat(_shared_first(matrices(_spliced(program)), labels), labels)
     chosen = _chosen(flat, costs, notes)
     return _rewritten(flat, chosen, notes) if chosen else (program, [])
 

@@ -26,10 +26,7 @@ def _dot_general(e, eqn, lhs, rhs):
     lhs, a = _converted(e, _rounded(e, lhs, a, precision, 0), a, operand_dtype)
     rhs, b = _converted(e, _rounded(e, rhs, b, precision, 1), b, operand_dtype)
 
-    pairs = list(zip(lhs_contract, rhs_contract))
-    orders = [tuple(zip(*sorted(pairs, key=lambda pair: pair[side]))) or ((), ()) for side in (0, 1)]
-    cost = lambda order: (_moved(a, lhs_batch, order[0]) + _moved(b, rhs_batch, order[1]))
-    lhs_contract, rhs_contract = min(orders, key=cost)
+    lhs_contract, rhs_contract = contracted((a, lhs_batch, lhs_contract), (b, rhs_batch, rhs_contract))
     lhs, lhs_shape, i = _arranged(e, lhs, a, lhs_batch, lhs_contract)
     rhs, rhs_shape, j = _arranged(e, rhs, b, rhs_batch, rhs_contract)
 
@@ -51,7 +48,16 @@ def _dot_general(e, eqn, lhs, rhs):
 
 # --- layout -------------------------------------------------------------------------------------------------------------------
 
-def _arrangement(shape: Sequence[int], batch: Sequence[int], contract: Sequence[int]) -> tuple[tuple[int, ...], bool, bool]:
+def contracted(lhs: tuple, rhs: tuple) -> tuple[Sequence[int], Sequence[int]]:
+    """The dimensions over which two operands, each with its type, batch and contracted dimensions, are contracted, in the order for which
+    the least must move."""
+    (a, lhs_batch, lhs_contract), (b, rhs_batch, rhs_contract) = lhs, rhs
+    pairs = list(zip(lhs_contract, rhs_contract))
+    orders = [tuple(zip(*sorted(pairs, key=lambda pair: pair[side]))) or ((), ()) for side in (0, 1)]
+    return min(orders, key=lambda order: _moved(a, lhs_batch, order[0]) + _moved(b, rhs_batch, order[1]))
+
+
+def arrangement(shape: Sequence[int], batch: Sequence[int], contract: Sequence[int]) -> tuple[tuple[int, ...], bool, bool]:
     """The order in which an operand's dimensions are taken: (batch, free, contracted) or (batch, contracted, free); whether the
     contracted ones come first, and whether data must move. Dimensions of size 1 are anywhere."""
     free = free_dims(len(shape), batch, contract)
@@ -67,14 +73,14 @@ def _arrangement(shape: Sequence[int], batch: Sequence[int], contract: Sequence[
 
 def _moved(aval, batch, contract) -> int:
     """How many elements of an operand must move."""
-    return aval.size if _arrangement(aval.shape, batch, contract)[2] else 0
+    return aval.size if arrangement(aval.shape, batch, contract)[2] else 0
 
 
 def _arranged(e, x, aval, batch, contract):
     """The operand with at most one batch, one free and one contracted dimension; its shape; which is the contracted one (None: it has
     none, since there is nothing to add)."""
     shape = aval.shape
-    order, contract_first, moves = _arrangement(shape, batch, contract)
+    order, contract_first, moves = arrangement(shape, batch, contract)
     if moves:
         moved = aval.update(shape=tuple([shape[d] for d in order]))
         x = e.emit(f"stablehlo.transpose {x}, dims = {list(order)} : ({aval.mlir}) -> {moved.mlir}")

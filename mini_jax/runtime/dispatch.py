@@ -17,7 +17,7 @@ from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import caches, disk_cache, nonfinite, processes, quick, xla
+from mini_jax.runtime import caches, disk_cache, large, nonfinite, processes, quick, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
@@ -52,7 +52,10 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
     anew; but for those that call Python's functions, which are each its own."""
     def compile():
         with compiling(lambda: logs.described(lowered)):
-            return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+            text, chosen = lowered.located_text, options or {}
+            if devices[0].platform == "cpu":
+                chosen = {**large.options(text), **chosen}
+            return xla.compile(text, devices, options=chosen, host_callbacks=tuple(lowered.callbacks), **counts)
 
     def make():
         start = time.perf_counter()

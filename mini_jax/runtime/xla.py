@@ -419,10 +419,25 @@ def gpu_options() -> dict:
 
 
 # ---- compiling ----------------------------------------------------------------------------------------------------------
+EXTRA_OPTIONS = "xla_backend_extra_options"              # "name,name=value": options of the CPU compiler that are no flags of XLA's own
+
+
+def _proto(field: int, content: bytes) -> bytes:
+    """A field of a protocol buffer that holds bytes, or another message."""
+    def number(n):
+        return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + number(n >> 7)
+    return number(field << 3 | 2) + number(len(content)) + content
+
+
 def compile_options(devices: Sequence[Device], *, num_replicas: int = 1, num_partitions: int = 1,
                     options: dict | None = None, device_assignment=None):
     """XLA's CompileOptions. `device_assignment`: device ids, shape (replicas, partitions); None: `devices` in order."""
-    out = _jax.CompileOptions()
+    options, out = dict(options or {}), _jax.CompileOptions()
+    extra = options.pop(EXTRA_OPTIONS, None)
+    if extra is not None:                               # a map, which overrides can't set: what XLA parses is the options and, after them, it
+        entries = b"".join([_proto(500, _proto(1, name.encode()) + _proto(2, value.encode()))
+                            for name, _, value in [entry.partition("=") for entry in extra.split(",")]])
+        out = _jax.CompileOptions.ParseFromString(out.SerializeAsString() + _proto(3, _proto(3, entries)))
     build = out.executable_build_options
     out.num_replicas, out.num_partitions = num_replicas, num_partitions
     build.num_replicas, build.num_partitions = num_replicas, num_partitions
