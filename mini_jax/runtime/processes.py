@@ -8,18 +8,21 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-import socket
 import sys
 import threading
 import time
-import traceback
-from hashlib import blake2b
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 from mini_jax.core import config
 from mini_jax.runtime import xla
-from mini_jax.runtime.clusters import Place, split_address
-from mini_jax.runtime.watch import Hub, Link, listen, named, relay, whereabouts
+
+if TYPE_CHECKING:
+    import socket
+
+    from mini_jax.runtime.clusters import Place
+    from mini_jax.runtime.watch import Hub, Link
+
+# Imports in functions: what only processes that join others need would cost all others some twenty milliseconds at their start.
 
 
 ENDED = 75                                              # the exit status of a process that ends because another has
@@ -54,6 +57,8 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
     Returns when all have come. Raises RuntimeError where this process has devices or company already, or where they don't all come in
     time, naming those who haven't; OSError where process 0 can't listen; ValueError for devices that don't exist.
     """
+    from mini_jax.runtime.clusters import split_address
+    from mini_jax.runtime.watch import Link, relay
     global joined
     if joined is not None:
         raise RuntimeError("distributed.initialize: this process has joined others already")
@@ -127,6 +132,8 @@ def _join_address(host: str, port: int) -> str:
 
 
 def _hub(place: Place, limits: Limits, host: str, port: int, bind_address: str | None) -> Hub:
+    from mini_jax.runtime.clusters import split_address
+    from mini_jax.runtime.watch import Hub, listen
     where, port = split_address(bind_address) if bind_address else ("127.0.0.1" if _loopback(host) else None, port)
     try:
         return Hub(listen(where, port), place.count, limits.arrival, limits.silence)
@@ -137,6 +144,10 @@ def _hub(place: Place, limits: Limits, host: str, port: int, bind_address: str |
 
 def _service(place: Place, link: Link, bind_address: str | None, host: str, patience: int, end: int):
     """Start XLA's service at some port that is free, and let all know of it."""
+    import socket
+
+    from mini_jax.runtime.clusters import split_address
+    from mini_jax.runtime.watch import listen
     where = split_address(bind_address)[0] if bind_address else "127.0.0.1" if _loopback(host) else "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"
     for attempt in range(5):
         with listen(None if where == "[::]" else where, 0) as free:
@@ -153,6 +164,7 @@ def _service(place: Place, link: Link, bind_address: str | None, host: str, pati
 
 def _reach(host: str, port: int, place: Place, deadline: float) -> socket.socket:
     """A connection to process 0, which may still have to start."""
+    import socket
     reason = "it has not answered"
     while True:
         left = deadline - time.monotonic()
@@ -170,6 +182,7 @@ def _reach(host: str, port: int, place: Place, deadline: float) -> socket.socket
 
 def leave() -> None:
     """End the company: wait until all have come to this point, or say that this process has failed. What was joined can't be joined again."""
+    from mini_jax.runtime.watch import named
     global joined
     if joined is None:
         return
@@ -199,6 +212,7 @@ def _notice_failures() -> None:
 
     def excepthook(kind, error, tb):
         global _failure
+        import traceback
         _failure = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1][:300]
         show(kind, error, tb)
         if joined is not None and isinstance(error, xla.XlaRuntimeError) and "Gloo" in str(error):
@@ -209,6 +223,7 @@ def _notice_failures() -> None:
 
 def _end(number: int | None, who: str, how: str) -> None:
     """End this process at once, whatever it does: another has ended, and some program waits for it, or will."""
+    from mini_jax.runtime.watch import whereabouts
     text = how if number is None else f"process {number}{who} {how}. "
     if number is not None:
         text += f"Process {joined.place.process if joined else '?'}, which was {whereabouts()}, ends too."
@@ -264,6 +279,7 @@ def agreement(program, devices: Sequence[xla.Device]) -> Callable[[], None] | No
         return None
 
     def agree():
+        from hashlib import blake2b
         digest = blake2b(f"{program.text}\0{[device.id for device in devices]}".encode(), digest_size=8).digest()
         if digest not in _agreed:
             types = ", ".join([str(t) for t in program.in_types[:12]])
@@ -274,6 +290,7 @@ def agreement(program, devices: Sequence[xla.Device]) -> Callable[[], None] | No
 
 def different(said: dict[int, str]) -> str:
     """"processes 0 and 2: this; process 1: that"."""
+    from mini_jax.runtime.watch import named
     groups: dict[str, list[int]] = {}
     for number, words in said.items():
         groups.setdefault(words, []).append(number)
