@@ -63,11 +63,12 @@ class _Directory:
 
     def __init__(self, path: str):
         """Raises Refused, or OSError where it can't be made or looked at."""
-        self.path, self.reading, self.writing = path, True, True
-        self.counted, self.stored = None, 0
-        self.waited, self.worth = 0.0, 0.0
         if "://" in path:
             raise Refused("only directories of this machine's file system will do")
+        self.path = path = os.path.abspath(os.path.expanduser(path))
+        self.reading = self.writing = True
+        self.counted, self.stored = None, 0
+        self.waited, self.worth = 0.0, 0.0
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.stat(path)
         if not stat.S_ISDIR(found.st_mode):
@@ -183,7 +184,7 @@ def _directory() -> _Directory | None:
             if found is _directories:
                 found, why = None, None
                 try:
-                    found = _Directory(os.path.abspath(os.path.expanduser(path)))
+                    found = _Directory(path)
                 except (Refused, OSError) as error:
                     why = error
                 _directories[path] = found
@@ -286,7 +287,7 @@ class Known(NamedTuple):
     text_digest: bytes
     kept_consts: tuple[bool, ...]
     kept: tuple[bool, ...]
-    options: dict | None
+    options: dict
 
 
 def in_use() -> bool:

@@ -177,14 +177,13 @@ def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options
          **how) -> Executable:
     """Lower and compile a program for its placement. eager: it is an operation, or a function of the library, that runs by itself."""
     write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
-    alone = eager and at.mesh is None and at.device.platform == "cpu"
+    by_text = quick.options if eager and at.mesh is None and at.device.platform == "cpu" else None      # the cache on disk remembers what it found
     if at.mesh is None and disk_cache.in_use():
-        lowered, chosen = recall(jaxpr, consts, write, quick.options if alone else None, platform=at.device.platform, **how)
+        lowered, chosen = recall(jaxpr, consts, write, by_text, platform=at.device.platform, **how)
     else:
         lowered = write()
-        chosen = quick.options(lowered.text) if alone else None
-    options = chosen if alone else options
-    return load_at(lowered, at, options=options, out_shardings=out_shardings)
+        chosen = {} if by_text is None else by_text(lowered.text)
+    return load_at(lowered, at, options={**chosen, **(options or {})}, out_shardings=out_shardings)
 
 
 # --- values that C++ does not know ---------------------------------------------------------------------------------------------

@@ -41,17 +41,16 @@ class Recalled:
 
 
 def recall(jaxpr: Jaxpr, consts: Sequence, write: Callable[[], Lowered], choose: Callable[[str], dict] | None, *, name: str,
-           **how) -> tuple[Lowered | Recalled, dict | None]:
-    """A program for one device, recalled, or as `write()` gives it, which is noted; and the compiler options that `choose` finds by its text.
-
-    how: all else that `write` is told.
+           **how) -> tuple[Lowered | Recalled, dict]:
+    """A program for one device, recalled, or as `write()` gives it, which is noted; and the compiler options that `choose`, a module's
+    `options`, finds by its text. how: all else that `write` is told.
     """
-    key = digest(jaxpr, (name, choose is None, *sorted(how.items())))
+    key = digest(jaxpr, (name, choose and choose.__module__, *sorted(how.items())))
     known = None if key is None else disk_cache.known(key, name)
     if known is not None:
         return Recalled(jaxpr, consts, name, known, write), known.options
     lowered = write()
-    options = choose and choose(lowered.text)
+    options = {} if choose is None else choose(lowered.text)
     # Left out: what lowering does beside writing (functions it makes known to XLA, a warning of a donation that served nothing), and replicas.
     plain = lowered.num_replicas == 1 and not lowered.callbacks and "custom_call" not in lowered.text and "jax.buffer_donor" not in lowered.text
     if key is not None and plain and package_unchanged():
