@@ -74,6 +74,14 @@ def keyable(fun: Callable) -> Callable:
         return functools.update_wrapper(lambda *args, **kwargs: fun(*args, **kwargs), fun, updated=())
 
 
+def weakly(fun: Callable) -> Callable[[], Callable | None]:
+    """A reference to a function for what is kept with it, and so must not keep it. To a method: to its object."""
+    try:
+        return weakref.WeakMethod(fun) if type(fun) is types.MethodType else weakref.ref(fun)
+    except TypeError:                                # no reference to the object
+        return weakref.ref(fun)
+
+
 def argument_name(fun: Callable, position: int) -> str:
     signature = signature_of(fun)
     names = list(signature.parameters.values()) if signature is not None else []

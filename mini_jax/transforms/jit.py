@@ -25,7 +25,7 @@ from mini_jax.runtime.guarded import guarded_dispatcher
 from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.meshes import NamedSharding
 from mini_jax.transforms import stages
-from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions
+from mini_jax.transforms.arguments import argument_name, argument_paths, argument_types, checked_outputs, keyable, resolve_positions, weakly
 from mini_jax.transforms.cache_misses import Signature, explain
 from mini_jax.transforms.jvp import jvp_call
 from mini_jax.transforms.refs import check_aliases, in_place, run, run_call, takes_refs
@@ -152,7 +152,7 @@ def put_together(call: Call, flat: Sequence) -> tuple[list, dict]:
 def call_info(transformation: str, fun: Callable, call: Call) -> ProgramInfo:
     fixed = {i for i, _ in call.fixed}
     positions = [i for i in range(call.count) if i not in fixed]
-    tree, fun_ref = call.tree, weakref.ref(fun)          # programs are kept by their function, so they must not keep it
+    tree, fun_ref = call.tree, weakly(fun)
     return ProgramInfo(transformation, fun, lambda: argument_paths(fun_ref(), tree, positions))
 
 

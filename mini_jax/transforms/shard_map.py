@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 from lowering.emit import lowers
@@ -30,7 +29,7 @@ from mini_jax.lax import collectives, elementwise, shapes
 from mini_jax.runtime import dispatch, xla
 from mini_jax.runtime.caches import ByFunction, executables, recorded
 from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec as P, current_mesh
-from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable
+from mini_jax.transforms.arguments import argument_paths, argument_types, checked_outputs, keyable, weakly
 from mini_jax.transforms.jvp import jvp_jaxpr
 from mini_jax.transforms.linearize import linearize_jaxpr, memoized_backward, transpose_jaxpr
 from mini_jax.transforms.vmap import batch_jaxpr
@@ -302,7 +301,7 @@ def on_mesh(f: Callable, args: tuple, mesh: Mesh, manual: tuple, in_specs, out_s
     """shard_map of f, called. out_specs(): asked for when f has been recorded. check: that results are the same where their specs say so.
     total: gradients taken inside are sums over the mesh's axes."""
     leaves, tree = _flatten((args, {}))
-    fun_ref = weakref.ref(f)                             # programs are kept by their function, so they must not keep it
+    fun_ref = weakly(f)
     info = ProgramInfo("shard_map", f, lambda: argument_paths(fun_ref(), tree))
     specs = tuple(broadcast_prefix(_as_prefix(in_specs, args), tree.children()[0], _is_spec, "shard_map in_specs", "the tuple of arguments"))
     _check_specs(specs, mesh, manual, "in_specs", info)

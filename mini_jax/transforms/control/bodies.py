@@ -1,7 +1,6 @@
 """Functions given to control flow, as programs: recorded once, their results checked against what the loop or choice needs."""
 from __future__ import annotations
 
-import weakref
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from mini_jax.core.types import ShapedArray
 from mini_jax.lax import shapes
 from mini_jax.runtime import xla
 from mini_jax.runtime.caches import ByFunction, recorded
-from mini_jax.transforms.arguments import argument_paths, checked_outputs, keyable
+from mini_jax.transforms.arguments import argument_paths, checked_outputs, keyable, weakly
 
 flatten = xla.registry.flatten
 
@@ -101,7 +100,7 @@ def check_arrays(leaves: Sequence, info: ProgramInfo) -> None:
 
 
 def body_info(transformation: str, fun: Callable, tree: PyTreeDef) -> ProgramInfo:
-    fun_ref = weakref.ref(fun)                       # programs are kept by their function, so they must not keep it
+    fun_ref = weakly(fun)
     return ProgramInfo(transformation, fun, lambda: argument_paths(fun_ref(), _with_kwargs(tree)))
 
 
