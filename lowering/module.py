@@ -23,6 +23,7 @@ class Module:
         self.names: set[str] = {"main"}
         self.texts: list[str] = []
         self.holds_nan = False                        # has a constant NaN been written?
+        self.imported: dict[str, str] = {}            # text of a module that is called -> name of its main function here
         self.callbacks: list = []                     # Python functions the program calls, by index
         self._places: dict[tuple, str] = {}           # what was captured -> " loc(#loc3)"
         self._place_lines: list[str] = []

@@ -27,7 +27,7 @@ _tracebacks.install()
 Array.register(Tracer)
 
 # What is imported when it is first asked for, so that `import mini_jax` stays quick: modules, and names with where they are.
-_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack", "errors", "example_libraries", "experimental", "extend", "ffi", "flatten_util", "image",
+_MODULES = ("ad", "ad_checkpoint", "custom_batching", "custom_derivatives", "debug", "distributed", "dlpack", "errors", "example_libraries", "experimental", "export", "extend", "ffi", "flatten_util", "image",
             "memory", "monitoring", "nn", "ops", "profiler", "random", "ref", "scipy", "sharding", "stages", "test_util", "typing", "version")
 _NAMES = {name: module for module, names in {
     "ref": ("Ref", "new_ref", "empty_ref", "free_ref", "freeze"),

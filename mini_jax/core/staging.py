@@ -115,7 +115,7 @@ class StagingTrace(Trace):
                 value = capture_numpy(value)             # a snapshot: later writes to it must not show
             elif hasattr(value, "__jax_array__"):
                 return self.atom(value.__jax_array__())
-            var = Var(typeof(value))
+            var = Var(typeof(kept))                      # float0, of which the snapshot is bool, too
             self._captured[id(kept)] = var
             self.constvars.append(var)
             self.consts.append(value)
