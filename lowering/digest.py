@@ -20,7 +20,11 @@ import functools
 import os
 import struct
 import sys
-from hashlib import blake2b
+
+try:
+    from _blake2 import blake2b                       # hashlib's, without OpenSSL, which hashlib loads with it
+except ImportError:
+    from hashlib import blake2b
 
 import numpy as np
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 import time
 import warnings
 from functools import cached_property
-from hashlib import blake2b
 from typing import Sequence
 
 from lowering import rules as _rules                       # noqa: F401  (fills emit.rules)
+from lowering.digest import blake2b
 from lowering.grids import spread
 from lowering.module import Module, without_locations
 from lowering.ordering import sequenced

@@ -1,16 +1,20 @@
 """What the package tells while it works, where options ask for it: one line each, through Python's logging ("mini_jax")."""
 from __future__ import annotations
 
-import logging
 import os
 
 from mini_jax.core import config, source
 from mini_jax.core.program import Jaxpr, memoized, subprograms
 
-logger = logging.getLogger("mini_jax")          # warnings go to stderr unless logging is configured otherwise
 compiles = config.log_compiles
 cache_misses = config.explain_cache_misses
 TRACE_SECONDS = "seconds it took to trace"      # where a program's memo has that, if the option was on
+
+
+def say(message: str, *args) -> None:
+    """Log a warning, which goes to stderr unless logging is configured otherwise."""
+    import logging                              # here: whoever asks for nothing needn't import it
+    logging.getLogger("mini_jax").warning(message, *args)
 
 
 @memoized
@@ -54,5 +58,5 @@ def compiled(lowered, compile_seconds: float, stored: bool | None = None) -> Non
     before, after = equations(lowered.recorded), equations_once(lowered.written)
     size = f"{before} equation{'s' * (before != 1)}" + (f", {after} as written" if after != before else "")
     cache = "" if stored is None else ", found in the cache on disk" if stored else ", not in the cache on disk"
-    logger.warning("compiled %s%s: %slowered in %.4f s, compiled in %.4f s, %s%s", lowered.name, f" ({where})" if where else "", traced,
-                   lowered.lower_seconds, compile_seconds, size, cache)
+    say("compiled %s%s: %slowered in %.4f s, compiled in %.4f s, %s%s", lowered.name, f" ({where})" if where else "", traced,
+        lowered.lower_seconds, compile_seconds, size, cache)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from typing import Callable, Sequence
 
 import numpy as np
@@ -77,6 +76,7 @@ def _check_same(leaf, place) -> None:
     """What each process puts on devices of several must be the same for all."""
     if (isinstance(place, xla.Sharding) and not place.is_fully_addressable and not isinstance(leaf, Tracer)
             and not (type(leaf) is xla.ArrayImpl and not leaf.is_fully_addressable)):
+        import zlib
         host = array.host_value(leaf)[0]
         processes.meet(f"device_put a {host.dtype}{list(host.shape)} of checksum {zlib.crc32(host.view(np.uint8) if host.ndim else host.tobytes()):08x}, which must be the same "
                        "for all (parts that differ: make_array_from_process_local_data)", {device.process_index for device in place.device_set})

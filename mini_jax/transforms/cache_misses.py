@@ -31,7 +31,7 @@ def explain(fun: Callable, info: ProgramInfo, new: Signature, programs) -> None:
         again = info.code is not None and any([other is not fun and getattr(other, "__code__", None) is info.code for other in programs.functions()])
         why = ("it is a new function object of code that was traced before: programs are kept by function, so make it once, outside of the "
                "loop or function that makes it anew" if again else "it is called for the first time")
-    logs.logger.warning("%s traces %s: %s", info.transformation, where, why)
+    logs.say("%s traces %s: %s", info.transformation, where, why)
 
 
 def _distance(old: Signature, new: Signature) -> tuple:
