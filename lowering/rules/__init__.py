@@ -1,6 +1,6 @@
 """The lowering rules, one file for each family of mini_jax/lax; importing this package registers them all."""
 import importlib
-import pkgutil
+import os
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+for _name in sorted({name.partition(".")[0] for name in os.listdir(__path__[0]) if name[0] not in "_."}):
+    importlib.import_module(f"{__name__}.{_name}")

@@ -19,19 +19,16 @@ compiled. Programs that call Python functions are not stored, since those are ad
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import stat
 import struct
-import tempfile
 import threading
 import time
 import warnings
-import zlib
-from hashlib import blake2b
 from typing import Callable, NamedTuple, Sequence
 
+from lowering.digest import blake2b
 from mini_jax.core import config
 from mini_jax.runtime import xla
 
@@ -100,6 +97,7 @@ class _Directory:
         content = _MAGIC + _digest(content) + content
         if 0 <= _bound.value < len(content):
             return
+        import tempfile                          # who has no cache needn't import it: 10 ms
         handle, temporary = tempfile.mkstemp(_TEMPORARY, dir=self.path)
         try:
             with open(handle, "wb") as file:
@@ -218,6 +216,7 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
     directory = _directory()
     if directory is None or not directory.reading:
         return compile(), None
+    import zlib
     key = _digest(text_digest + xla.fingerprint(tuple(devices), tuple(sorted(counts.items())), options) + processor())
     file = f"{_plain(name)}-{key.hex()}.code"
     content = _attempt(directory, lambda: directory.read(file, key))
@@ -298,6 +297,7 @@ def in_use() -> bool:
 
 def known(digest: bytes, name: str) -> Known | None:
     """What is known of the program with this digest."""
+    import json
     directory = _directory()
     content = _attempt(directory, lambda: directory.read(f"{_plain(name)}-{digest.hex()}.known", digest))
     if content is None:
@@ -310,5 +310,6 @@ def make_known(digest: bytes, name: str, facts: Known) -> None:
     """Store what is known of a program."""
     directory = _directory()
     if directory is not None and directory.writing:
+        import json
         content = facts.text_digest + json.dumps([list(map(int, facts.kept_consts)), list(map(int, facts.kept)), facts.options]).encode()
         _attempt(directory, lambda: directory.write(f"{_plain(name)}-{digest.hex()}.known", digest, content), writing=True)

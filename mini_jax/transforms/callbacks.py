@@ -9,7 +9,6 @@ call of a function that goes through the examples (`OfBatch`).
 """
 from __future__ import annotations
 
-import traceback
 from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
@@ -153,6 +152,7 @@ def told(error: BaseException, call: Callable, place: str | None = None) -> Base
     if not isinstance(error, Exception):
         return error
     hide_our_frames(error)
+    import traceback
     story = "".join(traceback.format_exception(error)).rstrip()
     failure = JaxRuntimeError(f"{call} failed with {type(error).__name__}: {error}\n" + (f"It was called for {place}.\n" if place else "") + story)
     failure.__cause__ = error
