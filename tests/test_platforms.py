@@ -100,6 +100,12 @@ def test_a_plugin_that_does_not_start_is_named_with_its_library_and_the_reason(s
             platforms._start_plugin(platforms.Plugin("strange", "PJRT_NAMES_AND_LIBRARY_PATHS", path))
 
 
+def test_a_plugin_older_than_jaxlib_is_not_loaded(site):
+    site("jax_plugins/xla_warp7/xla_warp_plugin.so"), site("jax_warp7_pjrt-0.7.2.dist-info/METADATA", "Name: jax-warp7-pjrt\nVersion: 0.7.2\n")
+    with pytest.raises(RuntimeError, match="the platform warp .* is of release 0.7.2, older than jaxlib's.*install equal ones"):
+        jax.devices("warp")
+
+
 def test_a_default_that_does_not_start_gives_way_with_a_warning_and_a_named_one_does_not(site):
     site("jax_plugins/torn/plugin.so", "no library at all")
     with pytest.warns(UserWarning, match="the platform torn .* did not start(.|\n)*MINI_JAX_PLATFORMS=cpu"):

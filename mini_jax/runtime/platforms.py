@@ -189,13 +189,17 @@ def _start_plugin(plugin: Plugin, **options):
         raise RuntimeError(f"the platform {plugin.platform}: {plugin.source} has no library (*.so) in its directory; install it anew")
     if not os.path.exists(plugin.library):
         raise RuntimeError(f"{where}: there is no such file")
+    release, ours = _release(plugin), xla.jaxlib.__version__
+    if release is not None and _numbers(release) < _numbers(ours):                  # loaded, it may end the process
+        raise RuntimeError(f"{where} is of release {release}, older than jaxlib's, {ours}, and would not work with it: install equal ones")
     if plugin.platform in ("cuda", "rocm"):
         _preload_nvidia()
         options = _gpu_options(plugin.platform) | options
     try:
         return xla.plugin_client(plugin.platform, plugin.library, options, _extension(plugin))
     except xla.XlaRuntimeError as error:
-        hint = "it is no PJRT plugin: a library of one has a function GetPjrtApi" if "GetPjrtApi" in str(error) else _hint(plugin)
+        hint = "it is no PJRT plugin: a library of one has a function GetPjrtApi" if "GetPjrtApi" in str(error) else \
+            "" if release in (None, ours) else f"the plugin is of release {release}, jaxlib of {ours}: install equal ones"
         raise RuntimeError(f"{where} did not start: {error}{'; ' + hint if hint else ''}") from None
 
 
@@ -208,15 +212,17 @@ def _extension(plugin: Plugin):
         return None
 
 
-def _hint(plugin: Plugin) -> str:
-    """What may be the reason: a plugin of another release than jaxlib."""
-    from importlib.metadata import PackageNotFoundError, version
+def _release(plugin: Plugin) -> str | None:
+    """The release of the package jax-cuda13-pjrt that brings jax_plugins.xla_cuda13, and the like."""
     package = re.search(r"xla_(\w+)$", plugin.source)
     try:
-        have = version(f"jax-{package[1]}-pjrt") if package else xla.jaxlib.__version__
+        return package and version(f"jax-{package[1]}-pjrt")
     except PackageNotFoundError:
-        return ""
-    return "" if have == xla.jaxlib.__version__ else f"the plugin is of release {have}, jaxlib of {xla.jaxlib.__version__}: install equal ones"
+        return None
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", release)[:3]))
 
 
 def _gpu_options(platform: str) -> dict:
