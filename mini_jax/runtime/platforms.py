@@ -214,6 +214,7 @@ def _extension(plugin: Plugin):
 
 def _release(plugin: Plugin) -> str | None:
     """The release of the package jax-cuda13-pjrt that brings jax_plugins.xla_cuda13, and the like."""
+    from importlib.metadata import PackageNotFoundError, version             # see plugins()
     package = re.search(r"xla_(\w+)$", plugin.source)
     try:
         return package and version(f"jax-{package[1]}-pjrt")
