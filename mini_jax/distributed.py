@@ -1,10 +1,9 @@
 """`jax.distributed`: several processes, each with devices of its own, as one program over all of them."""
 from __future__ import annotations
 
-import os
 from typing import Sequence
 
-from mini_jax.runtime import clusters, processes
+from mini_jax.runtime import clusters, joining, processes
 
 __all__ = ["initialize", "is_initialized", "shutdown"]
 
@@ -44,7 +43,7 @@ def initialize(coordinator_address: str | None = None, num_processes: int | None
     for name, value in limits._asdict().items():
         if not value > 0:
             raise ValueError(f"distributed.initialize: the limit of seconds of {name} must be positive, not {value}")
-    processes.join(place, limits, coordinator_bind_address or clusters.variable("COORDINATOR_BIND_ADDRESS"))
+    joining.join(place, limits, coordinator_bind_address or clusters.variable("COORDINATOR_BIND_ADDRESS"))
 
 
 def is_initialized() -> bool:
@@ -57,4 +56,4 @@ def shutdown() -> None:
 
     A process that has not joined any does nothing.
     """
-    processes.leave()
+    joining.leave()

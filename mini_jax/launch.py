@@ -16,8 +16,7 @@ import subprocess
 import sys
 import time
 
-from mini_jax.runtime.processes import ENDED
-from mini_jax.runtime.watch import named
+from mini_jax.runtime.processes import ENDED, named
 
 GRACE, TERMINATION = 2.0, 5.0           # seconds: for the others to end by themselves; after SIGTERM, until SIGKILL
 # Gloo reports each connection, by threads that write through each other.

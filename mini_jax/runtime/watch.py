@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 import time
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 from mini_jax.core import source
+from mini_jax.runtime.processes import named
 
 PROTOCOL = 1
 
@@ -30,12 +31,6 @@ def listen(host: str | None, port: int) -> socket.socket:
                 raise
     family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
     return socket.create_server((host or "", port), family=family, backlog=1024)
-
-
-def named(numbers: Sequence[int]) -> str:
-    """"process 2", "processes 0, 1 and 3"."""
-    words = [str(n) for n in sorted(numbers)]
-    return f"process {words[0]}" if len(words) == 1 else f"processes {', '.join(words[:-1])} and {words[-1]}"
 
 
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -131,7 +126,7 @@ class Hub:
                     peer.heard = now
             passed = now
             if not (self.started or self.refusal) and now - self.begun > self.arrival:
-                self._too_late()
+                self._refuse(self._too_late(self.arrival))
             if now - looked > self.interval:
                 looked = now
                 self._look_round(now)
@@ -171,10 +166,10 @@ class Hub:
             if self.started and not peer.done and now - peer.heard > self.silence:
                 self._ended(number, f"has not been heard of for {self.silence:g} s: it has stopped, or its machine or the network is down")
 
-    def _too_late(self) -> None:
+    def _too_late(self, seconds: float) -> str:
         absent = set(range(self.count)) - set(self.peers)
         here = f"{named(self.peers)} {'is' if len(self.peers) == 1 else 'are'} here" if self.peers else "nobody is here"
-        self._refuse(f"of {self.count} processes, {named(absent)} {'has' if len(absent) == 1 else 'have'} not come within {self.arrival:g} s; {here}")
+        return f"of {self.count} processes, {named(absent)} {'has' if len(absent) == 1 else 'have'} not come within {seconds:g} s; {here}"
 
     def _refuse(self, why: str, *more: _Peer) -> None:
         """Nothing will come of this program: all who have come, and who still will, are told why."""
@@ -187,7 +182,8 @@ class Hub:
         """One process has ended, so all others must."""
         if not self.ended:
             self.ended = True
-            self._tell([n for n in self.peers if n != number], "ended", number, self.peers[number].who, how)
+            others = sorted(set(self.peers) - {number}, reverse=True)       # process 0, which ends when it hears it, last
+            self._tell(others, "ended", number, self.peers[number].who, how)
 
     def _gone(self, peer: _Peer) -> None:
         if peer.number is None or self.peers.get(peer.number) is not peer:
@@ -216,6 +212,11 @@ class Hub:
             if len(self.peers) == self.count:
                 self.started = True
                 self._tell(self.peers, "start")
+
+    def _on_late(self, peer: _Peer, seconds: float) -> None:
+        """One that has waited for so long doesn't wait any longer."""
+        if not self.started:
+            peer.send("refused", self.refusal or self._too_late(seconds))
 
     def _on_alive(self, peer: _Peer) -> None:
         pass                                            # that it has spoken is all
@@ -314,7 +315,12 @@ class Link:
         return "; ".join([f"process {n} is {where}" for n, where in sorted(self.answers.items())]) or "The others don't answer."
 
     def close(self) -> None:
-        self.peer.connection.close()
+        """Cut it: what follows at the other end is no longer of interest here."""
+        self.over = True
+        try:
+            self.peer.connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
 
     def _forget(self) -> None:
         """In a forked child, whose life must not keep this link open."""
