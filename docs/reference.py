@@ -31,7 +31,8 @@ MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", 
            "mini_jax.scipy.fft", "mini_jax.tree", "mini_jax.tree_util", "mini_jax.ref", "mini_jax.ad", "mini_jax.sharding", "mini_jax.debug", "mini_jax.ops",
            "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.experimental.maps", "mini_jax.ffi", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
            "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack", "mini_jax.scipy.cluster.vq",
-           "mini_jax.dtypes", "mini_jax.stages"]
+           "mini_jax.dtypes", "mini_jax.stages", "mini_jax.memory", "mini_jax.distributed", "mini_jax.export", "mini_jax.extend.core", "mini_jax.experimental.ode",
+           "mini_jax.example_libraries.stax", "mini_jax.example_libraries.optimizers"]
 NESTED = ["mini_jax.scipy.stats"]                       # whose page has what stands in its modules, too: `norm.pdf`
 SHORT = {"mini_jax": "jax", "mini_jax.numpy": "jnp", "mini_jax.lax": "lax"}
 
@@ -203,13 +204,13 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 - `make_mesh` makes axes of type Auto; types don't show shardings.
 - `psum` of a value that is the same along the axis is that many times the value, and `all_gather`'s result counts as the same on all. (So in JAX inside
   `shard_map`, where such results of `all_gather` count as varying.)
-- Shapes that don't broadcast are a ValueError, as in NumPy.
+- Shapes that don't go together are an error that is both JAX's TypeError and NumPy's ValueError.
+- Where an array rests is no part of its type: programs take arrays from any memory of a device and leave results in its own; `device_put` moves them.
+- Exported functions are stored in a form of their own; sizes in them are numbers, not symbols.
 - `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
 - `exp` and its relatives of a NaN that a program holds as a constant (`exp(where(mask, nan, x))`) are NaN. (XLA's CPU backend makes anything of some.)
 - Under `vmap`, a checkified function reports its first failing example.
 - `PartitionSpec` prints as `PartitionSpec('x')`.
-
-Whole modules that are not here: `example_libraries`, `experimental.ode`, `experimental.multihost_utils`, `export`, `extend`.
 
 ## What is missing
 
