@@ -8,7 +8,7 @@ EXAMPLES = {
     "jax.grad": "{f}(lambda x: x ** 3)(2.0)\n{f}(lambda p: p['w'] * p['b'])({'w': 2.0, 'b': 3.0})\n"
                 "jax.vmap({f}(lambda w, x: w * x, reduce_axes=('i',)), in_axes=(None, 0), out_axes=None, axis_name='i')(2.0, jnp.arange(4.0))",
     "lax.pdot": "jax.vmap(lambda x, y: {f}(x, y, 'i'), axis_name='i', out_axes=None)(jnp.arange(3.0), jnp.ones(3))",
-    "jax.experimental.maps.xmap mini_jax.experimental.maps.xmap": "{f}(lambda x, y: lax.pdot(x, y, 'i'), in_axes=({0: 'i'}, {0: 'i'}), out_axes={})(jnp.arange(3.0), jnp.ones(3))",
+    "jax.experimental.maps.xmap": "{f}(lambda x, y: lax.pdot(x, y, 'i'), in_axes=({0: 'i'}, {0: 'i'}), out_axes={})(jnp.arange(3.0), jnp.ones(3))",
     "jax.value_and_grad": "{f}(lambda x: x ** 3)(2.0)",
     "jax.jit": "square = {f}(lambda x: x * x)\nsquare(jnp.arange(3.0))\nsquare.lower(1.0).as_text()[:6]",
     "jax.vmap": "{f}(jnp.dot)(jnp.ones((2, 3)), jnp.arange(6.0).reshape(2, 3))\n{f}(jnp.dot, in_axes=(0, None))(jnp.eye(2), jnp.array([3.0, 4.0]))",
@@ -241,6 +241,11 @@ EXAMPLES = {
     "jax.export.deserialize": "blob = jax.export.export(jax.jit(jnp.sin))(1.0).serialize()\n{f}(blob).call(0.5)",
     "jax.extend.core.jaxpr_as_fun": "{f}(jax.make_jaxpr(lambda x: 2 * x)(1.0))(3.0)",
     "jax.distributed.initialize": "# jax.distributed.initialize('10.0.0.1:1234', num_processes=2, process_id=0)",
+    "jax.distributed.is_initialized jax.export.default_export_platform": "{f}()",
+    "jax.ffi.pycapsule": "# jax.ffi.pycapsule(ctypes.cdll.LoadLibrary('librms.so').RmsNorm)",
+    "jax.ffi.register_ffi_target": "# jax.ffi.register_ffi_target('rms_norm', jax.ffi.pycapsule(library.RmsNorm), platform='cpu')",
+    "jax.ffi.include_dir": "{f}()[-15:]",
+    "jax.ffi.ffi_call": "# jax.ffi.ffi_call('rms_norm', jax.ShapeDtypeStruct(x.shape, x.dtype))(x, eps=np.float32(1e-5))",
     "jax.distributed.shutdown": "# jax.distributed.shutdown()",
     "jax.experimental.ode.odeint": "{f}(lambda y, t, rate: -rate * y, 1.0, jnp.array([0.0, 1.0, 2.0]), 0.5)",
     # --- example_libraries -----------------------------------------------------------------------------------------------------------------
