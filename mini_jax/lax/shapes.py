@@ -9,7 +9,7 @@ import numpy as np
 from mini_jax.core import dtypes, linear
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.errors import ConcretizationTypeError, IncompatibleShapesError
+from mini_jax.core.errors import IncompatibleShapesError, TracerIntegerConversionError
 from mini_jax.core.trace import Tracer, known_int, typeof
 
 __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", "reduce_sum_p", "reshape", "reshape_p", "transpose", "transpose_p",
@@ -22,9 +22,9 @@ def canonical_shape(shape, function: str = "the function", argument: str = "the 
     if isinstance(shape, (int, np.integer)) or isinstance(shape, Tracer) and not shape.ndim:
         shape = (shape,)
     try:
-        out = tuple([known_int(n, function, argument) for n in shape])
-    except ConcretizationTypeError:
-        raise
+        out = tuple([operator.index(n) for n in shape])
+    except TracerIntegerConversionError:
+        out = tuple([known_int(n, function, argument) for n in shape])           # raises, with better words
     except TypeError as error:
         raise TypeError(f"a shape is a sequence of integers, got {shape!r}") from error
     if any(n < 0 for n in out):
@@ -34,7 +34,7 @@ def canonical_shape(shape, function: str = "the function", argument: str = "the 
 
 def canonical_axis(axis, ndim: int) -> int:
     """axis in [0, ndim) from one in [-ndim, ndim); AxisError, a ValueError and IndexError, for another."""
-    axis = known_int(axis, "the function", "axis")
+    axis = operator.index(axis) if isinstance(axis, int) else known_int(axis, "the function", "axis")
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(f"axis {axis} is out of bounds for an array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
