@@ -1,7 +1,6 @@
 """Processes: whether this one is one of several that are one program, and their agreeing on what to do next. (joining.py makes it so.)"""
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ def agreement(program, devices: Sequence[xla.Device]) -> Callable[[], None] | No
         return None
 
     def agree():
+        from hashlib import blake2b              # which one process alone needn't load: it brings OpenSSL
         digest = blake2b(f"{program.text}\0{[device.id for device in devices]}".encode(), digest_size=8).digest()
         if digest not in _agreed:
             types = ", ".join([str(t) for t in program.in_types[:12]])
