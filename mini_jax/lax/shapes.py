@@ -19,13 +19,15 @@ __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", 
 
 def canonical_shape(shape, function: str = "the function", argument: str = "the shape it is given") -> tuple[int, ...]:
     """A tuple of non-negative ints from what users pass as a shape; TypeError says what was wrong, for a traced size also where."""
-    if isinstance(shape, (int, np.integer)) or isinstance(shape, Tracer) and not shape.ndim:
+    if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:
         out = tuple([operator.index(n) for n in shape])
     except TracerIntegerConversionError:
         out = tuple([known_int(n, function, argument) for n in shape])           # raises, with better words
     except TypeError as error:
+        if isinstance(shape, Tracer):
+            known_int(shape, function, argument)                                 # raises, too
         raise TypeError(f"a shape is a sequence of integers, got {shape!r}") from error
     if any(n < 0 for n in out):
         raise TypeError(f"a shape has no negative sizes, got {out}")
