@@ -52,7 +52,7 @@ ABSENT = {
     "sharding, and communication whose sizes are known only when it runs": "precv psend ragged_all_to_all ragged_all_to_all_p sharding_constraint_p with_sharding_constraint".split(),
     "tokens, which programs don't have: effects are ordered without them": "after_all after_all_p create_token create_token_p".split(),
     "of JAX's own tracing": "dce_sink dce_sink_p stage stage_p index_take".split(),
-    "primitives that are here made of others": "approx_top_k_p copy_p device_put_p linear_solve_p select_and_scatter_p stack_p symmetric_product_p tile_p unstack_p".split(),
+    "primitives that are here made of others": "approx_top_k_p device_put_p linear_solve_p select_and_scatter_p stack_p symmetric_product_p tile_p unstack_p".split(),
 }
 
 

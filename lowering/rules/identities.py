@@ -3,7 +3,7 @@ from lowering.emit import lowers
 from mini_jax.lax import identities
 
 
-@lowers(identities.stop_gradient_p, identities.name_p)
+@lowers(identities.stop_gradient_p, identities.name_p, identities.copy_p)
 def _identity(e, eqn, x):
     return x
 

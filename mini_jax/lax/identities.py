@@ -1,4 +1,4 @@
-"""Operations that leave values as they are and say something to transformations or to XLA: stop_gradient, checkpoint_name, optimization_barrier."""
+"""Operations that leave values as they are and say something to transformations or to XLA: stop_gradient, checkpoint_name, copy, optimization_barrier."""
 from __future__ import annotations
 
 from mini_jax.core import dtypes
@@ -6,8 +6,9 @@ from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.pytree import flatten
 from mini_jax.core.trace import typeof
+from mini_jax.lax.shapes import linear_in_first
 
-__all__ = ["stop_gradient", "stop_gradient_p", "optimization_barrier", "optimization_barrier_p", "name_p"]
+__all__ = ["stop_gradient", "stop_gradient_p", "optimization_barrier", "optimization_barrier_p", "name_p", "copy_p"]
 
 stop_gradient_p = Primitive("stop_gradient", type_rule=lambda x: x, facts={"family": "identities"})
 stop_gradient_p.jvp = lambda primals, tangents: (stop_gradient_p.bind(*primals), Zero(typeof(primals[0]).tangent()))
@@ -29,6 +30,12 @@ def checkpoint_name(x, name: str):
     """x, a pytree of arrays, named for the policies of `checkpoint` that save values by name."""
     leaves, tree = flatten(x)
     return tree.unflatten([name_p.bind(leaf, name=name) for leaf in leaves])
+
+
+copy_p = Primitive("copy", type_rule=lambda x: x, facts={"family": "identities"})           # run on its own, it makes an array of its own
+copy_p.transpose = lambda ct, x: x.add(copy_p.bind(ct))
+copy_p.batch = lambda axis, args, dims: (copy_p.bind(*args), dims[0])
+linear_in_first(copy_p)
 
 
 optimization_barrier_p = Primitive("optimization_barrier", type_rule=lambda *types: list(types), multiple_results=True,
