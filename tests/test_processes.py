@@ -19,6 +19,7 @@ from mini_jax.experimental import multihost_utils
 from mini_jax.runtime import clusters
 from mini_jax.runtime.processes import ENDED
 from mini_jax.sharding import PartitionSpec as P
+from tests.conftest import FLAGS
 from tests.process_checks import W, X, step
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,8 @@ LIMIT = 120                                             # seconds: for everythin
 
 
 def start(*arguments, **variables):
-    """A Python, with nothing of the tests' own settings but these environment variables."""
+    """A Python, with nothing of the tests' own settings but what makes compiling quick, and these environment variables."""
+    variables.setdefault("XLA_FLAGS", " ".join([f"--{flag}={value}" for flag, value in FLAGS.items()]))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "MINI_JAX_", "XLA_", "SLURM_", "OMPI_"))}
     return subprocess.Popen([sys.executable, *map(str, arguments)], cwd=ROOT, env=environment | {name: str(v) for name, v in variables.items()},
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
