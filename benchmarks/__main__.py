@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import calls, cold, collectives, control_flow, eager, libraries, operations, refs, warm, workloads  # noqa: F401  (they register what there is to measure)
+from benchmarks import calls, cold, collectives, control_flow, eager, libraries, operations, refs, scaling, warm, workloads  # noqa: F401  (they register what there is to measure)
 from benchmarks.environment import jax_python, measure
 from benchmarks.registry import BENCHMARKS
 
