@@ -13,11 +13,7 @@ from mini_jax.transforms.api import (                                           
     make_jaxpr, named_call)
 from mini_jax.transforms.autodiff import (                                                                       # noqa: F401
     grad, hessian, jacfwd, jacobian, jacrev, jvp, linear_transpose, linearize, value_and_grad, vjp)
-from mini_jax.transforms.callbacks import pure_callback                                                       # noqa: F401
-from mini_jax.transforms.checkpoint import checkpoint, checkpoint_policies, remat                                # noqa: F401
-from mini_jax.transforms.custom_derivatives import closure_convert, custom_gradient, custom_jvp, custom_vjp      # noqa: F401
 from mini_jax.transforms.jit import jit                                                                          # noqa: F401
-from mini_jax.transforms.pmap import pmap                                                                        # noqa: F401
 from mini_jax.transforms.stages import ShapeDtypeStruct                                                          # noqa: F401
 from mini_jax.transforms.vmap import vmap                                                                        # noqa: F401
 from mini_jax.version import __version__, __version_info__                                                    # noqa: F401
@@ -40,6 +36,10 @@ _NAMES = {name: module for module, names in {
     "core.dtypes": ("float0",),
     "runtime.meshes": ("NamedSharding", "make_mesh", "set_mesh"),
     "runtime.making": ("make_array_from_callback", "make_array_from_process_local_data", "make_array_from_single_device_arrays"),
+    "transforms.callbacks": ("pure_callback",),
+    "transforms.checkpoint": ("checkpoint", "checkpoint_policies", "remat"),
+    "transforms.custom_derivatives": ("closure_convert", "custom_gradient", "custom_jvp", "custom_vjp"),
+    "transforms.pmap": ("pmap",),
     "transforms.shard_map": ("shard_map",),
     "transforms.shards": ("reshard",),
 }.items() for name in names}

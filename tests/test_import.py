@@ -10,7 +10,8 @@ NOT_NEEDED = """logging traceback json email importlib.metadata importlib.resour
     jaxlib.mlir jaxlib.xla_client jaxlib.lapack jaxlib.cpu._lapack jaxlib._profiler jaxlib._profile_data scipy
     mini_jax.random mini_jax.nn mini_jax.scipy mini_jax.experimental mini_jax.examples mini_jax.explain mini_jax.launch mini_jax.profiler
     mini_jax.distributed mini_jax.test_util mini_jax.image mini_jax.debug mini_jax.runtime.watch mini_jax.runtime.clusters
-    mini_jax.transforms.control.loops mini_jax.transforms.control.branches mini_jax.transforms.shard_map""".split()
+    mini_jax.transforms.control.loops mini_jax.transforms.control.branches mini_jax.transforms.shard_map mini_jax.transforms.pmap
+    mini_jax.transforms.callbacks mini_jax.transforms.checkpoint mini_jax.transforms.custom_derivatives mini_jax.numpy.linalg mini_jax.numpy.fft""".split()
 SCRIPT = """
 import sys
 import numpy, ml_dtypes

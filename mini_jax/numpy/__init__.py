@@ -25,5 +25,15 @@ from mini_jax.numpy.sorting import *                        # noqa: F401,F403
 from mini_jax.numpy.statistics import *                     # noqa: F401,F403
 from mini_jax.numpy.ufuncs import *                         # noqa: F401,F403
 from mini_jax.numpy.ufunc_methods import *                  # noqa: F401,F403
-from mini_jax.numpy import fft, linalg                      # noqa: F401
 from mini_jax.runtime.array import Array as ndarray         # noqa: F401
+
+
+def __getattr__(name: str):
+    if name in ("fft", "linalg"):                           # imported when first asked for
+        import importlib
+        return importlib.import_module(f"mini_jax.numpy.{name}")
+    raise AttributeError(f"module 'mini_jax.numpy' has no attribute {name!r}")
+
+
+def __dir__():
+    return [*globals(), "fft", "linalg"]

@@ -7,7 +7,6 @@ import numpy as np
 
 from mini_jax import lax
 from mini_jax.core import dtypes
-from mini_jax.numpy import linalg
 from mini_jax.numpy.creation import asarray
 from mini_jax.numpy.diagonals import diag, vander
 from mini_jax.numpy.joining import concatenate, trim_zeros
@@ -146,6 +145,7 @@ def poly(seq_of_zeros):
     (zeros,) = promote_dtypes_inexact(*arraylike("poly", seq_of_zeros))
     zeros = as_array(zeros)
     if zeros.ndim == 2 and zeros.shape[0] == zeros.shape[1]:
+        from mini_jax.numpy import linalg            # which is imported when first used
         zeros = linalg.eigvals(zeros)
     if zeros.ndim > 1:
         raise ValueError(f"poly takes a vector of zeros or a square matrix, got {zeros.aval}")
@@ -177,6 +177,7 @@ def roots(p, *, strip_zeros: bool = True):
     if n < 1:
         return asarray(np.zeros(trailing, dtypes.to_complex(p.dtype)))
     companion = diag(asarray(np.ones(n - 1, p.dtype)), -1).at[0, :].set(-lax.slice_in_dim(p, 1, n + 1) / lax.index_in_dim(p, 0, keepdims=False))
+    from mini_jax.numpy import linalg
     found = linalg.eigvals(companion)
     return concatenate([found, asarray(np.zeros(trailing, found.dtype))]) if trailing else found
 
@@ -204,6 +205,7 @@ def polyfit(x, y, deg: int, rcond: float | None = None, full: bool = False, w=No
         lhs = lhs * lax.expand_dims(w, (1,))
         rhs = rhs * (lax.expand_dims(w, (1,)) if rhs.ndim == 2 else w)
     scale = lax.sqrt(lax.reduce_sum(lhs * lhs, (0,)))
+    from mini_jax.numpy import linalg
     c, residuals, rank, s = linalg.lstsq(lhs / lax.expand_dims(scale, (0,)), rhs, rcond)
     c = c / (lax.expand_dims(scale, (1,)) if c.ndim == 2 else scale)
     if full:
