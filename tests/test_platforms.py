@@ -230,9 +230,9 @@ def matrix(rng, dtype, *shape):
     return (x + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else x).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_decompositions_without_lapack_are_as_accurate_as_its(dtype):
-    rng, eps = np.random.default_rng(0), np.finfo(dtype).eps
+def test_decompositions_without_lapack_are_as_accurate_as_its():
+    rng, dtype = np.random.default_rng(0), np.complex128
+    eps = np.finfo(dtype).eps
     tall, wide, square = matrix(rng, dtype, 2, 7, 4), matrix(rng, dtype, 3, 5), matrix(rng, dtype, 2, 5, 5)
     tall[1] = matrix(rng, dtype, 7, 2) @ matrix(rng, dtype, 2, 4)                                                  # of rank 2
     hermitian, diagonals, right = square + adjoint(square), matrix(rng, dtype, 3, 2, 6), matrix(rng, dtype, 2, 6, 3)
