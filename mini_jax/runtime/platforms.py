@@ -192,8 +192,9 @@ def _start_plugin(plugin: Plugin, **options):
     release, ours = _release(plugin), xla.jaxlib.__version__
     if release is not None and _numbers(release) < _numbers(ours):                  # loaded, it may end the process
         raise RuntimeError(f"{where} is of release {release}, older than jaxlib's, {ours}, and would not work with it: install equal ones")
-    if plugin.platform in ("cuda", "rocm"):
+    if plugin.platform == "cuda":
         _preload_nvidia()
+    if plugin.platform in ("cuda", "rocm"):
         options = _gpu_options(plugin.platform) | options
     try:
         return xla.plugin_client(plugin.platform, plugin.library, options, _extension(plugin))
