@@ -261,6 +261,46 @@ def test_warnings_of_lowering_and_what_it_registers_come_at_every_start(start):
     assert files(start, "known") == []
 
 
+# --- ahead of time -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def threads(start, monkeypatch):
+    """The names of the threads that loaded executables, all of which count as large."""
+    names, load = [], xla.deserialize_executable
+    monkeypatch.setattr(disk_cache, "LARGE", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(xla, "deserialize_executable", lambda *args, **kwargs: names.append(threading.current_thread().name) or load(*args, **kwargs))
+    return names
+
+
+def test_what_the_last_run_used_is_loaded_by_a_thread_once_the_first_program_is_asked_for(start, threads):
+    one, two, three = jax.jit(f), jax.jit(lambda x: f(x) * 3), jax.jit(lambda x: f(x) - 5, device=jax.devices()[3])
+    start()
+    expected = [one(x), two(x), three(x)]
+    compiled = start()
+    found = [one(x), three(x), two(x)]
+    assert compiled == [] and threads == ["mini_jax loading ahead"] * 3
+    assert all(map(np.array_equal, expected, [found[0], found[2], found[1]]))
+
+
+def test_a_wrong_guess_costs_nothing_but_its_loading_and_is_put_right(start, threads):
+    start()
+    jax.jit(f)(x)
+    start()
+    jax.jit(lambda x: f(x) / 3)(x)
+    list_, = files(start, "ahead")
+    assert b"lambda" in list_.read_bytes() and b"jit_f-" not in list_.read_bytes()
+    start()
+    del threads[:]
+    assert np.allclose(jax.jit(f)(x), np.tanh(x) * 2 - x)
+    list_.write_bytes(list_.read_bytes()[:-3])
+    compiled = start()
+    with pytest.warns(UserWarning, match="damaged"):
+        jax.jit(f)(x)
+    assert compiled == []
+
+
 # --- damage ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
 """The cache on disk: what XLA made of programs, kept between processes, so that a second start of a program compiles nothing.
 
 It is in use where `config.compilation_cache_dir` (or the environment's MINI_JAX_COMPILATION_CACHE_DIR) names a directory. Two kinds of
-files lie there, each named by a digest of all that decides what is in it:
+files lie there, each named by a digest of all that decides what is in it (and, for each script, a list of what to load ahead: ahead.py):
 
     NAME-DIGEST.code      an executable. Digest: of the program's text without places, and of `xla.fingerprint`: devices, replicas and
                           partitions, compiler options and XLA's flags as XLA itself holds them, jaxlib; and of this processor.
@@ -31,9 +31,10 @@ from typing import Callable, NamedTuple, Sequence
 from lowering.digest import blake2b
 from mini_jax.core import config
 from mini_jax.runtime import xla
+from mini_jax.runtime.ahead import LARGE, Ahead, Use
 
 _MAGIC = b"mini_jax stored 1\n"
-_SUFFIXES = (".code", ".known")
+_SUFFIXES = (".code", ".known", ".ahead")
 _TEMPORARY = ".writing"
 _PATIENCE = 2.0                     # seconds that the disk may take, all in all, before it must have saved more than that
 _ABANDONED = 3600.0                 # seconds after which a file that someone was writing is nobody's
@@ -64,7 +65,7 @@ class _Directory:
             raise Refused("only directories of this machine's file system will do")
         self.path = path = os.path.abspath(os.path.expanduser(path))
         self.reading = self.writing = True
-        self.counted, self.stored = None, 0
+        self.counted, self.stored, self.ahead = None, 0, Ahead(self.read, self.write)
         self.waited, self.worth = 0.0, 0.0
         os.makedirs(path, mode=0o700, exist_ok=True)
         found = os.stat(path)
@@ -216,19 +217,20 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
     directory = _directory()
     if directory is None or not directory.reading:
         return compile(), None
-    import zlib
-    key = _digest(text_digest + xla.fingerprint(tuple(devices), tuple(sorted(counts.items())), options) + processor())
+    sorted_options, sorted_counts = tuple(sorted((options or {}).items())), tuple(sorted(counts.items()))
+    key = _digest(text_digest + xla.fingerprint(tuple(devices), sorted_counts, options) + processor())
     file = f"{_plain(name)}-{key.hex()}.code"
-    content = _attempt(directory, lambda: directory.read(file, key))
-    if content is not None:
-        try:
-            seconds, = struct.unpack_from("<d", content)
-            loaded = xla.deserialize_executable(zlib.decompress(content[8:]), devices, options=options, **counts)
-        except (xla.XlaRuntimeError, ValueError, RuntimeError, zlib.error, struct.error) as error:
-            directory.discard(file, f"XLA can't load it ({str(error).splitlines()[0]:.200})")
-        else:
-            directory.worth += seconds
-            return loaded, True
+    use = Use(file, tuple([device.id for device in devices]), sorted_options, sorted_counts)
+    _attempt(directory, lambda: directory.ahead.begin(devices[0].client, lambda use, devices: _loaded(directory, use, devices)))
+    found = directory.ahead.take(use)
+    early = found is not None
+    found = found or _loaded(directory, use, devices)
+    if found is not None:
+        loaded, seconds, size = found
+        directory.worth += seconds
+        if size >= LARGE:
+            _attempt(directory, lambda: directory.ahead.used(use, early), writing=True)
+        return loaded, True
     start = time.perf_counter()
     loaded = compile()
     seconds = time.perf_counter() - start
@@ -239,8 +241,26 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
         except (xla.XlaRuntimeError, RuntimeError, NotImplementedError):         # not all that XLA makes can be written down
             return loaded, False
         if len(code) >= _least_bytes.value:
+            import zlib
             _attempt(directory, lambda: directory.write(file, key, struct.pack("<d", seconds) + zlib.compress(code, 1)), writing=True)
+            if len(code) >= LARGE and directory.writing:
+                _attempt(directory, lambda: directory.ahead.used(use, False), writing=True)
     return loaded, False
+
+
+def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device]) -> tuple[xla.LoadedExecutable, float, int] | None:
+    """A stored executable, the seconds that it took to compile, and its size; None if it is not there, or can't be used."""
+    import zlib
+    content = _attempt(directory, lambda: directory.read(use.file, bytes.fromhex(use.file[-69:-5])))
+    if content is None:
+        return None
+    try:
+        seconds, = struct.unpack_from("<d", content)
+        code = zlib.decompress(content[8:])
+        return xla.deserialize_executable(code, devices, options=dict(use.options), **dict(use.counts)), seconds, len(code)
+    except (xla.XlaRuntimeError, ValueError, RuntimeError, zlib.error, struct.error) as error:
+        directory.discard(use.file, f"XLA can't load it ({str(error).splitlines()[0]:.200})")
+        return None
 
 
 def _attempt(directory: _Directory, act: Callable[[], bytes | None], *, writing: bool = False) -> bytes | None:
