@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import calls, cold, collectives, control_flow, eager, libraries, operations, refs, scaling, warm, workloads  # noqa: F401  (they register what there is to measure)
+from benchmarks import calls, cold, collectives, control_flow, eager, imports, libraries, operations, refs, scaling, warm, workloads  # noqa: F401  (they register what there is to measure)
 from benchmarks.environment import jax_python, measure
 from benchmarks.registry import BENCHMARKS
 
@@ -66,7 +66,7 @@ def row(benchmark, what, budget, answers):
     why = [f"{side}: {answer.get('lacks') or answer.get('failed')}" for side, answer in last.items() if "values" not in answer]
     if met == "not yet" and not why:
         why = [f"awaits {benchmark.awaits}"]
-    return {"benchmark": benchmark.name, "what": what, "unit": "times" if benchmark.of_itself else "bytes" if what.endswith("memory") else "count" if what.endswith("equations") else "seconds",
+    return {"benchmark": benchmark.name, "what": what, "unit": "times" if benchmark.of_itself else "bytes" if what.endswith("memory") else "count" if what.endswith(("equations", "modules")) and "time of" not in what else "seconds",
             "mini_jax": mini, "jax": theirs, "ratio": ratio, "budget": budget, "met": met, "why": "; ".join(why), "samples": samples}
 
 

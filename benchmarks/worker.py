@@ -8,7 +8,7 @@ import sys
 def main(framework, name):
     jax = importlib.import_module(framework)
     importlib.import_module(f"{framework}.numpy")
-    from benchmarks import calls, cold, collectives, control_flow, eager, libraries, operations, refs, registry, scaling, warm, workloads  # noqa: F401
+    from benchmarks import calls, cold, collectives, control_flow, eager, imports, libraries, operations, refs, registry, scaling, warm, workloads  # noqa: F401
     result = {"framework": framework, "jaxlib": importlib.metadata.version("jaxlib"), "python": sys.version.split()[0]}
     try:
         result["values"] = registry.BENCHMARKS[name].run(jax)
