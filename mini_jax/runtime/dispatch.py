@@ -50,12 +50,12 @@ def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Seq
 def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | None, **counts: int) -> xla.LoadedExecutable:
     """What XLA makes of a program. Programs of equal text share it, so that one recorded anew, from a function made anew, is not compiled
     anew; but for those that call Python's functions, which are each its own."""
+    if devices[0].platform == "cpu" and type(lowered) is Lowered:          # what was recalled comes with them
+        options = {**large.options(lowered.text), **(options or {})}
+
     def compile():
         with compiling(lambda: logs.described(lowered)):
-            text, chosen = lowered.located_text, options or {}
-            if devices[0].platform == "cpu":
-                chosen = {**large.options(text), **chosen}
-            return xla.compile(text, devices, options=chosen, host_callbacks=tuple(lowered.callbacks), **counts)
+            return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
 
     def make():
         start = time.perf_counter()
@@ -173,11 +173,15 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
                       agreement=processes.agreement(lowered, devices))
 
 
+def _options_alone(text: str) -> dict:
+    return {**large.options(text), **quick.options(text)}
+
+
 def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options: dict | None = None, out_shardings: Sequence | None = None,
          **how) -> Executable:
     """Lower and compile a program for its placement. eager: it is an operation, or a function of the library, that runs by itself."""
     write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
-    by_text = quick.options if eager and at.mesh is None and at.device.platform == "cpu" else None      # the cache on disk remembers what it found
+    by_text = None if at.mesh is not None or at.device.platform != "cpu" else _options_alone if eager else large.options
     if at.mesh is None and disk_cache.in_use():
         lowered, chosen = recall(jaxpr, consts, write, by_text, platform=at.device.platform, **how)
     else:

@@ -42,10 +42,11 @@ class Recalled:
 
 def recall(jaxpr: Jaxpr, consts: Sequence, write: Callable[[], Lowered], choose: Callable[[str], dict] | None, *, name: str,
            **how) -> tuple[Lowered | Recalled, dict]:
-    """A program for one device, recalled, or as `write()` gives it, which is noted; and the compiler options that `choose`, a module's
-    `options`, finds by its text. how: all else that `write` is told.
+    """A program for one device, recalled, or as `write()` gives it, which is noted; and the compiler options that `choose` finds by its text.
+
+    choose: a function of this package's; its name stands for it. how: all else that `write` is told.
     """
-    key = digest(jaxpr, (name, choose and choose.__module__, *sorted(how.items())))
+    key = digest(jaxpr, (name, choose and choose.__name__, *sorted(how.items())))
     known = None if key is None else disk_cache.known(key, name)
     if known is not None:
         return Recalled(jaxpr, consts, name, known, write), known.options
