@@ -485,3 +485,16 @@ def test_the_launcher_refuses_what_it_cannot_start():
     none, zero = Ended(launch(2, "no/such/file.py")), Ended(launch(0, "file.py"))
     assert none.status == 2 and "there is no file no/such/file.py" in none.text
     assert zero.status == 2 and "'0' is not a number from 1 on" in zero.text
+
+
+# --- the page ------------------------------------------------------------------------------------------------------------------------------
+
+def test_the_script_of_the_page_on_processes_prints_what_the_page_says(tmp_path):
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "docs/processes.md").read_text(), re.MULTILINE | re.DOTALL)
+    at = [language for language, _ in blocks].index("py")
+    (_, program), (_, command), (_, printed) = blocks[at:at + 3]
+    (tmp_path / "train.py").write_text(program)
+    python, *words = command.split()
+    done = Ended(start(*[tmp_path / "train.py" if word == "train.py" else word for word in words]))
+    assert python == "python" and done.status == 0, done.text
+    assert sorted(done.text.splitlines()) == sorted(printed.splitlines())
