@@ -29,7 +29,7 @@ MODULES = ["mini_jax", "mini_jax.lax", "mini_jax.lax.linalg", "mini_jax.numpy", 
            "mini_jax.nn.initializers", "mini_jax.scipy.special", "mini_jax.scipy.linalg", "mini_jax.scipy.stats", "mini_jax.scipy.signal",
            "mini_jax.scipy.ndimage", "mini_jax.scipy.optimize", "mini_jax.scipy.sparse.linalg", "mini_jax.scipy.integrate", "mini_jax.scipy.interpolate",
            "mini_jax.scipy.fft", "mini_jax.tree", "mini_jax.tree_util", "mini_jax.ref", "mini_jax.ad", "mini_jax.sharding", "mini_jax.debug", "mini_jax.ops",
-           "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.experimental.maps", "mini_jax.ffi", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
+           "mini_jax.image", "mini_jax.experimental.checkify", "mini_jax.experimental.jet", "mini_jax.experimental.maps", "mini_jax.experimental.multihost_utils", "mini_jax.ffi", "mini_jax.custom_batching", "mini_jax.custom_derivatives",
            "mini_jax.ad_checkpoint", "mini_jax.flatten_util", "mini_jax.test_util", "mini_jax.profiler", "mini_jax.monitoring", "mini_jax.dlpack", "mini_jax.scipy.cluster.vq",
            "mini_jax.dtypes", "mini_jax.stages", "mini_jax.memory", "mini_jax.distributed", "mini_jax.export", "mini_jax.extend.core", "mini_jax.experimental.ode",
            "mini_jax.example_libraries.stax", "mini_jax.example_libraries.optimizers"]
