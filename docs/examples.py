@@ -248,8 +248,8 @@ EXAMPLES = {
     "jax.ffi.ffi_call": "# jax.ffi.ffi_call('rms_norm', jax.ShapeDtypeStruct(x.shape, x.dtype))(x, eps=np.float32(1e-5))",
     "jax.experimental.multihost_utils.assert_equal": "{f}({'step': 100}, 'restored checkpoints differ')",
     "jax.experimental.multihost_utils.sync_global_devices": "{f}('data are read')",
-    "jax.experimental.multihost_utils.host_local_array_to_global_array": "{f}(np.arange(4.0), jax.make_mesh((1,), ('x',)), P('x'))",
-    "jax.experimental.multihost_utils.global_array_to_host_local_array": "{f}(jnp.arange(4.0), jax.make_mesh((1,), ('x',)), P('x'))",
+    "jax.experimental.multihost_utils.host_local_array_to_global_array": "{f}(np.arange(4.0), jax.make_mesh((1,), ('x',)), jax.P('x'))",
+    "jax.experimental.multihost_utils.global_array_to_host_local_array": "{f}(jnp.arange(4.0), jax.make_mesh((1,), ('x',)), jax.P('x'))",
     "jax.distributed.shutdown": "# jax.distributed.shutdown()",
     "jax.experimental.ode.odeint": "{f}(lambda y, t, rate: -rate * y, 1.0, jnp.array([0.0, 1.0, 2.0]), 0.5)",
     # --- example_libraries -----------------------------------------------------------------------------------------------------------------
