@@ -206,6 +206,7 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
   `shard_map`, where such results of `all_gather` count as varying.)
 - Shapes that don't go together are an error that is both JAX's TypeError and NumPy's ValueError.
 - Where an array rests is no part of its type: programs take arrays from any memory of a device and leave results in its own; `device_put` moves them.
+- The cache of compiled programs on disk stores programs that compile fast too, takes 4 GiB at most, and refuses a directory that others may write.
 - Exported functions are stored in a form of their own; sizes in them are numbers, not symbols.
 - `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
 - `exp` and its relatives of a NaN that a program holds as a constant (`exp(where(mask, nan, x))`) are NaN. (XLA's CPU backend makes anything of some.)
