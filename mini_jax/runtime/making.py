@@ -56,7 +56,8 @@ def make_array_from_single_device_arrays(shape: Sequence[int], sharding, arrays:
 def make_array_from_process_local_data(sharding, local_data, global_shape: Sequence[int] | None = None) -> ArrayImpl:
     """The array of which this process has `local_data`: all of it in a program of one process; else the part that its devices hold.
 
-    global_shape: the shape of the whole; default: that of the parts of all processes put together.
+    global_shape: the shape of the whole; default: that of the parts of all processes put together. Along a dimension in which the data are as
+    large as the whole, they are the whole. Raises ValueError where they are neither as large as that nor as this process's part.
     """
     local = host_value(local_data)[0]
     if sharding.is_fully_addressable:
@@ -71,9 +72,22 @@ def make_array_from_process_local_data(sharding, local_data, global_shape: Seque
                 corner[d].add(s.start or 0)
         global_shape = [n * count // len(mine) for n, count, mine in zip(local.shape, counts, corner)]
     shape = tuple(global_shape)
-    indices = sharding.addressable_devices_indices_map(shape)
-    low = [min([s.indices(n)[0] for s in part]) for part, n in zip(zip(*indices.values()), shape)]
+    if len(shape) != local.ndim or None in shape:
+        raise ValueError(f"make_array_from_process_local_data: global_shape {shape} must have a number for each dimension of the data, of shape {local.shape}")
+    indices = list(sharding.addressable_devices_indices_map(shape).values())
+    edges = [[_bounds(s, n) for s in parts] for parts, n in zip(zip(*indices), shape)]
+    start = []                                          # where the data begin, in the whole
+    for d, (have, whole, parts) in enumerate(zip(local.shape, shape, edges)):
+        low, high = min(parts)[0], max(parts)[1]
+        if have not in (whole, high - low):
+            raise ValueError(f"make_array_from_process_local_data: dimension {d} of the data has size {have}; the whole, of shape {shape}, has {whole}, of which this process's "
+                             f"devices hold {high - low}: it must be one of these")
+        start.append(0 if have == whole else low)
 
     def data(index: Index):
-        return local[tuple([slice(s.indices(n)[0] - start, s.indices(n)[1] - start) for s, n, start in zip(index, shape, low)])]
+        return local[tuple([slice(_bounds(s, n)[0] - low, _bounds(s, n)[1] - low) for s, n, low in zip(index, shape, start)])]
     return make_array_from_callback(shape, sharding, data)
+
+
+def _bounds(part: slice, size: int) -> tuple[int, int]:
+    return part.indices(size)[:2]
