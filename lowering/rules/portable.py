@@ -171,7 +171,7 @@ def eigh(e, x: str, t) -> list[str]:
         return [reduce_or(elementwise.bitwise_and(more, elementwise.bitwise_or(shrinking, large)), tuple(range(rank - 2))), outside]
 
     start = lambda x: [elementwise.mul(reduce_sum(elementwise.abs(x), (rank - 2, rank - 1)), real.type(0)), pad(x, t.dtype.type(0), (*[(0, 0, 0)] * (rank - 2), (0, size - n, 0), (0, size - n, 0))), identity(wide.shape, t.dtype)]
-    nothing, a, v = e.via(start, [t], [x])                     # nothing: 0, or NaN where there is an entry that is not finite
+    nothing, whole, v = e.via(start, [t], [x])                 # nothing: 0, or NaN where there is an entry that is not finite
     norm = array_type(leading, real)
     before = e.constant(np.inf, norm)
     types = [flag, count, norm, wide, wide]
@@ -185,13 +185,16 @@ def eigh(e, x: str, t) -> list[str]:
         a, v = _steps(e, size - 1, [a, v], [wide, wide], meet)
         more, outside = e.via(go_on, [wide, norm], [a, before])
         return list(zip([more, e.emit(f"stablehlo.add {number}, {e.constant(1, count)} : {count.mlir}"), outside, a, v], texts))
-    [more, _] = e.via(go_on, [wide, norm], [a, before])
-    *_, a, v = e.emit_many(f'"stablehlo.while"({more}, {e.constant(0, count)}, {before}, {a}, {v}) ({e.region(texts, going)}, {e.region(texts, sweep)}) : '
+    [more, _] = e.via(go_on, [wide, norm], [whole, before])
+    *_, v = e.emit_many(f'"stablehlo.while"({more}, {e.constant(0, count)}, {before}, {whole}, {v}) ({e.region(texts, going)}, {e.region(texts, sweep)}) : '
                            f"({', '.join(texts)}) -> ({', '.join(texts)})", 5)
 
-    def ordered(nothing, a, v):
-        """Ascending; a row that was added, which met others without being turned, comes last and is left out."""
-        w = real_part(diagonal(a))
+    def ordered(nothing, x, v):
+        """The columns of v made orthonormal again, which many rotations have left a little less, and their Rayleigh quotients, ascending; a row
+        that was added, which met others without being turned, comes last and is left out."""
+        half_of = lambda y: y * t.dtype.type(0.5)
+        v = v + half_of(v - product(v, product(adjoint(v), v)))
+        w = real_part(diagonal(product(adjoint(v), product(x, v))))
         key = w
         if size > n:
             added = elementwise.gt(elementwise.abs(slice_in_dim(v, n, size, axis=rank - 2)), _full(0.5, (*leading, 1, size), real))
@@ -201,7 +204,7 @@ def eigh(e, x: str, t) -> list[str]:
         part = lambda x, axis: slice_in_dim(x, 0, n, axis=axis)
         spread = lambda shape: broadcast_in_dim(nothing, shape, tuple(range(rank - 2)))
         return [part(part(v, rank - 2), rank - 1) + convert_element_type(spread(t.shape), t.dtype), part(w, rank - 2) + spread(t.shape[:-1])]
-    return e.via(ordered, [norm, wide, wide], [nothing, a, v])
+    return e.via(ordered, [norm, wide, wide], [nothing, whole, v])
 
 
 # --- singular values ---------------------------------------------------------------------------------------------------------------------
