@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import numpy as np
 
 from lowering.emit import lowers
-from lowering.shards import called_where
+from lowering.shards import ON_EACH, called_where
 from lowering.ordering import TURN
 from mini_jax.core import config, dtypes, source
 from mini_jax.core.effects import HostEffect
@@ -360,7 +360,11 @@ def _lower(e, eqn, *operands):
         f'backend_config = "", mhlo.backend_config = {{index = {len(e.module.callbacks) - 1} : ui64}}, '
         f"operand_layouts = [{_layouts(eqn.in_types)}], result_layouts = [{_layouts(types)}]{called_where(e.module, e.axes.partitions, types)}}} : "
         f"({', '.join([t.mlir for t in eqn.in_types])}) -> ({', '.join([t.mlir for t in types])})", len(types), pure=not effectful)
-    return results[effectful and not turns:]
+    results = results[effectful and not turns:]
+    if e.module.devices is None or len(e.module.devices) == 1 or e.axes.partitions:
+        return results
+    each = e.module.mesh(ON_EACH)                       # called for the first device, wanted on all
+    return [e.emit(f"sdy.sharding_constraint {r} <@{each}, [{', '.join(['{}'] * t.ndim)}]> : {t.mlir}") for r, t in zip(results, types[effectful and not turns:])]
 
 
 def _layouts(types: Sequence[ShapedArray]) -> str:
