@@ -12,6 +12,7 @@ from lowering.physical import physicalize
 from mini_jax.core import config, dtypes, source
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, subprograms
 from mini_jax.core.trace import eval_trace, typeof
+from mini_jax.runtime.array import ArrayImpl, out_of_reach
 
 _nans, _infs = config.debug_nans, config.debug_infs
 
@@ -40,12 +41,18 @@ def _found(values: Sequence, kinds: Sequence[str]) -> str | None:
         dtype = getattr(value, "dtype", None)
         if dtype is None or dtypes.is_extended(dtype) or not dtypes.is_inexact(dtype):
             continue
-        host = np.asarray(value)
+        parts = [shard.data for shard in value.addressable_shards] if _elsewhere(value) else [value]
+        host = np.concatenate([np.asarray(part).ravel() for part in parts])
         host = host if host.dtype.kind in "fc" else host.astype(np.float32)
         for kind in kinds:
             if (np.isnan(host) if kind == "nan" else np.isinf(host)).any():
                 return kind
     return None
+
+
+def _elsewhere(value) -> bool:
+    """Have other processes parts of this array?"""
+    return isinstance(value, ArrayImpl) and out_of_reach(value)
 
 
 def check(name: str, jaxpr: Jaxpr | None, inputs: Sequence, outputs: Sequence) -> None:
@@ -56,7 +63,7 @@ def check(name: str, jaxpr: Jaxpr | None, inputs: Sequence, outputs: Sequence) -
     kind = _found(outputs, [kind for kind, option in (("nan", _nans), ("inf", _infs)) if option.value])
     if kind is None:
         return
-    if jaxpr is not None and not any([value.is_deleted() for value in inputs]):
+    if jaxpr is not None and not any([value.is_deleted() or _elsewhere(value) for value in inputs]):
         with _nans(False), _infs(False):
             run(physicalize(jaxpr), [value if len(value.sharding.device_set) == 1 else np.asarray(value) for value in inputs], kind)
     raise FloatingPointError(f"invalid value ({kind}) encountered in {name}")
