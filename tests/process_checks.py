@@ -10,7 +10,7 @@ import numpy as np
 import mini_jax as jax
 import mini_jax.numpy as jnp
 from mini_jax import lax
-from mini_jax.experimental import multihost_utils
+from mini_jax.experimental import io_callback, multihost_utils
 from mini_jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 X = np.random.default_rng(0).normal(size=(4, 3)).astype("f4")
@@ -110,6 +110,20 @@ def main():
     def made_by_callback():
         x = jax.make_array_from_callback(X.shape, NamedSharding(grid, P("core", None)), lambda index: X[index])
         return [multihost_utils.process_allgather(x, tiled=True).tolist(), [s.replica_id for s in x.addressable_shards]]
+
+    def data_as_large_as_the_whole():
+        return multihost_utils.process_allgather(jax.make_array_from_process_local_data(cut, X + me, X.shape), tiled=True).tolist()
+
+    def data_of_no_size_that_fits():
+        return jax.make_array_from_process_local_data(cut, X[:3], X.shape)
+
+    def python_called_by_a_program():
+        f = jax.jit(lambda x: io_callback(lambda value: np.float32(value.sum()), jax.ShapeDtypeStruct((), "float32"), x))
+        return float(f(spread))
+
+    def nans_here_and_there():
+        with jax.debug_nans(True):
+            return jax.jit(lambda x: jnp.log(-x))(jax.device_put(np.abs(X), cut))
 
     def put_alike():
         return multihost_utils.process_allgather(jax.device_put(X, NamedSharding(grid, P(("core", "host")))), tiled=True).tolist()

@@ -15,7 +15,7 @@ import pytest
 
 import mini_jax as jax
 from mini_jax import numpy as jnp
-from mini_jax.experimental import multihost_utils
+from mini_jax.experimental import io_callback, multihost_utils
 from mini_jax.runtime import clusters
 from mini_jax.runtime.processes import ENDED
 from mini_jax.sharding import PartitionSpec as P
@@ -177,6 +177,9 @@ def test_arrays_are_made_of_what_each_process_has(results):
         assert len(replicas) == 2
     for _, values in each(results, "put_alike"):
         close(values, X)
+    for _, values in each(results, "data_as_large_as_the_whole"):
+        close(values, X + np.array([0, 0, 1, 1])[:, None])
+    refused(results, "data_of_no_size_that_fits", "ValueError", "dimension 0 of the data has size 3", "has 4", "hold 2")
     refused(results, "put_differing", "RuntimeError", "process 0: device_put a float32[4, 3]", "must be the same for all", "make_array_from_process_local_data")
     refused(results, "numpy_for_in_shardings", "ValueError", "(2, 3)", "make_array_from_process_local_data")
 
@@ -185,6 +188,18 @@ def test_programs_that_differ_are_noticed_before_they_run_and_nothing_is_broken(
     refused(results, "differing_programs", "RuntimeError", "process 0: run jit_<lambda> of (f32[4,3])", "process 1: run jit_<lambda>", "must not depend on the process")
     for _, found in each(results, "after_that"):
         close(found, X.max())
+
+
+def test_what_python_returns_to_a_program_is_on_all_devices_of_all_processes(results):
+    for _, total in each(results, "python_called_by_a_program"):
+        close(total, X.sum())
+    mesh = jax.make_mesh((4,), ("d",))
+    f = jax.jit(lambda x: io_callback(lambda value: np.float32(value.sum()), jax.ShapeDtypeStruct((), "float32"), x))
+    close([shard.data for shard in f(jax.device_put(X, jax.NamedSharding(mesh, P("d")))).addressable_shards], np.full(4, X.sum()))
+
+
+def test_debug_nans_looks_at_each_process_s_parts(results):
+    refused(results, "nans_here_and_there", "FloatingPointError", "jit_<lambda>")
 
 
 def test_multihost_utils_bring_to_all_what_one_or_all_have(results):

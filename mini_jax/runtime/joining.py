@@ -71,7 +71,13 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
         xla.set_client_options(platform, distributed_client=client, node_id=place.process, num_nodes=place.count)
     _notice_failures()
     atexit.register(leave)
+    os.register_at_fork(after_in_child=_forget)
     xla.client()                                        # now, since all must do it together
+
+
+def _forget() -> None:
+    """A forked child is none of the processes."""
+    processes.joined = None
 
 
 def _choose_devices(place: Place) -> None:
@@ -161,7 +167,10 @@ def leave() -> None:
     else:
         link.say("done")
         if not link.wait(lambda: link.over, limits.shutdown):
-            _stop(f"process {place.process} is done, but not all others are {limits.shutdown:g} s later: they may be waiting for something that it doesn't do. {link.everyone()}")
+            text = f"it is done, but not all others are {limits.shutdown:g} s later: they may be waiting for something that it doesn't do. {link.everyone()}"
+            link.say("failed", text)
+            time.sleep(0.5)                             # let it be told to the others
+            _stop(f"process {place.process}: {text}")
         client.shutdown()
         if hub:
             service.shutdown()
