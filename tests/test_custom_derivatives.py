@@ -281,3 +281,17 @@ def test_a_vjp_function_is_a_pytree_of_its_residuals():
     again = jax.tree.map(lambda leaf: leaf, f_vjp)
     assert numbers([f_vjp(1.0), jax.jit(lambda g, ct: g(ct))(again, 1.0)]) == numbers([(jax.grad(f)(2.0),)] * 2)
     assert jax.tree.structure(again) == jax.tree.structure(f_vjp) and numbers(value) == numbers(f(2.0))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_batch_of_what_is_not_differentiated_has_zeros_of_one_example(dim):
+    """vmap over one argument, the derivative in the other: in any dimension, and again."""
+    @jax.custom_jvp
+    def f(x, y):
+        return jnp.sin(x) * y
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * jnp.cos(primals[0]) * primals[1] + jnp.sin(primals[0]) * tangents[1]))
+    xs = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    y = np.float32(1.5) * np.ones([n for d, n in enumerate(xs.shape[1:]) if d != dim], np.float32)
+    over = lambda f: jax.vmap(jax.vmap(f, (dim, None)), (0, None))
+    want = jax.grad(lambda y: jnp.sum(over(lambda x, y: jnp.sin(x) * y)(xs, y)))(y)
+    np.testing.assert_allclose(jax.grad(lambda y: jnp.sum(over(f)(xs, y)))(y), want, rtol=1e-5)

@@ -99,7 +99,7 @@ def _jvp_call_batch(axis, args, dims, *, call, jvp):
 
         def run(*xs):
             given = dict(zip(live, xs[len(args):]))
-            return jvp(*xs[:len(args)], *[given.get(i) if i in given else Zero(t.aval) for i, t in enumerate(tangents)])
+            return jvp(*xs[:len(args)], *[given[i] if i in given else Zero(_example(t.aval, d)) for i, (t, d) in enumerate(zip(tangents, dims))])
         outs, out_dims = _collect_zeros(run, axis, [*flat[:len(args)], *[tangents[i] for i in live]], [*dims, *[dims[i] for i in live]])
         return [out if type(out) is Zero else move_batch(out, axis.size, d, 0) for out, d in zip(outs, out_dims)]
     outs = custom_jvp_call_p.bind(*args, call=_batched(call, axis, dims), jvp=batched_jvp)
@@ -366,8 +366,8 @@ def _vjp_call_batch(axis, args, dims, *, call, fwd, bwd, name):
     return outs, [0] * len(outs)
 
 
-def _example(aval):
-    return aval.update(shape=aval.shape[1:])
+def _example(aval, dim: int | None = 0):
+    return aval if dim is None else aval.update(shape=(*aval.shape[:dim], *aval.shape[dim + 1:]))
 
 
 def _to_input(ct, have, dim, axis, type_):
