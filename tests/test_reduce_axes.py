@@ -99,8 +99,31 @@ def solved(p, x, ids):
     return jnp.sum(jnp.linalg.solve(a, x.T) ** 2) + jnp.sum(jnp.linalg.solve(a + jnp.diag(x[0] ** 2), p["b"]))
 
 
+def of_parameters_alone(p, x, ids):
+    """A scan that carries what all share, and returns what they don't; its results are used by all together and by each."""
+    def step(h, row):
+        h = jnp.tanh(h @ p["w"])
+        return h, h * row
+    h, ys = lax.scan(step, p["b"], x)
+    weights, _ = lax.scan(lambda h, b: (jnp.tanh(h @ p["w"]) * b, None), p["w"], p["b"])
+    return jnp.sum(ys) + jnp.sum(h) + jnp.sum(jnp.tanh(x @ weights)) + jnp.sum(weights ** 2)
+
+
+def replaced(p, x, ids):
+    """A scan that carries what differs, but not after a step."""
+    h, ys = lax.scan(lambda h, row: (jnp.ones(5) * p["s"] + p["b"], h * row), x[0], x)
+    return jnp.sum(ys ** 2) + jnp.sum(h * x)
+
+
+def chosen_by_parameters(p, x, ids):
+    """All take the same branch; one makes of parameters what all share, the other what they don't, in a way that all share or not."""
+    a, b, c = lax.cond(p["s"] > 0, lambda: (jnp.tanh(p["w"]), p["b"] * p["s"], x @ p["w"]), lambda: (p["w"] * x[0], x[0] * p["b"], x * 1.0))
+    a_, b_, c_ = lax.cond(p["s"] < 0, lambda: (jnp.tanh(p["w"]), p["b"] * p["s"], x @ p["w"]), lambda: (p["w"] * x[0], x[0] * p["b"], x * 1.0))
+    return jnp.sum(jnp.sin(a) * a_) + jnp.sum(b * jnp.sin(b_)) + jnp.sum(c * c_)
+
+
 PER_EXAMPLE = [dense, decayed, embedded, rows_by_slices, convolved, scanned, layers_scanned, branched, looped, prepared, rematerialized,
-               customized, concatenated, solved]
+               customized, concatenated, solved, of_parameters_alone, replaced, chosen_by_parameters]
 
 
 def total_of(loss):
@@ -216,6 +239,22 @@ def test_a_loss_that_all_share_has_one_gradient(loss):
     agree(jax.jit(over_mesh(loss))(PARAMS, XS, IDS), want)
 
 
+@pytest.mark.parametrize("along", ["i", "j"])
+def test_axes_of_which_only_some_are_gathered_whole(along):
+    """all_gather over two axes, of a loss that differs along one of them."""
+    def loss(w, x):
+        every = lax.all_gather(x @ w, ("i", "j"))
+        return jnp.sum(jnp.tanh(every) ** 2 * lax.pmean(x[0], "j" if along == "i" else "i"))
+    xs = XS.reshape(2, 2, 2, 5)
+
+    each = jax.vmap(jax.vmap(loss, (None, 0), axis_name="j"), (None, 0), axis_name="i")
+    want = jax.grad(lambda w: jnp.sum(each(w, xs)) / 2)(PARAMS["w"])          # the loss is the same along the other axis
+    total = jax.grad(loss, reduce_axes=("i", "j"))
+    for inner, outer in ((jax.vmap, jax.vmap), (jax.vmap, jax.pmap), (jax.pmap, jax.pmap)):
+        g = outer(inner(total, in_axes=(None, 0), out_axes=None, axis_name="j"), in_axes=(None, 0), out_axes=None, axis_name="i")
+        agree(g(PARAMS["w"], xs), want)
+
+
 # --- what it costs ------------------------------------------------------------------------------------------------------------------
 
 def _two_layers(p, x):
@@ -240,6 +279,12 @@ def test_over_devices_there_is_one_communication(forward):
     text = nested.lower(LAYERS, BATCH.reshape(4, 2, 3, 17)).as_text()
     assert text.count("all_reduce") == 1
     assert not [shape for shape in _shapes(text) if {17, 13} <= set(shape) and len(shape) > 2]
+
+
+@pytest.mark.parametrize("loss", [scanned, layers_scanned, of_parameters_alone, branched, chosen_by_parameters, rematerialized, prepared], ids=lambda f: f.__name__)
+def test_loops_and_branches_communicate_no_more(loss):
+    step = jax.pmap(jax.grad(loss, reduce_axes=("i",)), in_axes=(None, 0, 0), out_axes=None, axis_name="i")
+    assert step.lower(PARAMS, XS, IDS).as_text().count("all_reduce") == 1
 
 
 def test_no_batch_of_gradients_is_made():

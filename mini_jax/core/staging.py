@@ -260,8 +260,9 @@ def _varying(jaxpr: Jaxpr, more: tuple) -> Jaxpr:
 
 def settled(jaxpr: Jaxpr, types: Sequence[AbstractValue], carried: slice) -> list[AbstractValue]:
     """The types of the results of a program that is run again and again for inputs of such types, its first results being its inputs
-    `carried` the next time: what varies along a named axis after any time."""
-    types = list(types)
+    `carried` the next time: what varies along a named axis after any time. What it was recorded for as varying does."""
+    types = [have.update(varying=have.varying | want.varying) if type(have) is type(want) is ShapedArray else have
+             for have, want in zip(types, jaxpr.in_types, strict=True)]
     while True:
         outs = for_types(jaxpr, types).out_types
         grown = [have if type(have) is not ShapedArray or out.varying <= have.varying else have.update(varying=have.varying | out.varying)

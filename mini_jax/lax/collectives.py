@@ -467,10 +467,15 @@ def _moves(primitive: Primitive, type_rule: Callable, over: Callable, transposed
 
 def _all_gather_transposed(ct, *, axes, sizes, dimension, groups):
     """The sum of what the copies got; along axes that are reduced over, of a total one takes one's own part."""
-    if groups is not None or not frozenset(axes) <= reduced_axes() - typeof(ct).varying:
+    whole = frozenset() if groups is not None else reduced_axes() - typeof(ct).varying
+    sent = tuple([pair for pair in zip(axes, sizes) if pair[0] not in whole])
+    if len(sent) == len(axes):
         return psum_scatter_p.bind(ct, axes=axes, sizes=sizes, dimension=dimension, groups=groups)
-    size = typeof(ct).shape[dimension] // math.prod(sizes)
-    return slicing.dynamic_slice_in_dim(ct, elementwise.mul(axis_index(axes), np.int32(size)), size, dimension)
+    ct = _split(ct, dimension, (*sizes, typeof(ct).shape[dimension] // math.prod(sizes)))
+    for at, name in reversed(list(enumerate(axes))):
+        if name in whole:
+            ct = slicing.dynamic_index_in_dim(ct, axis_index(name), dimension + at, False)
+    return _over(psum_scatter_p, _merge(ct, dimension, len(sent) + 1), sent, dimension)
 
 
 _moves(all_gather_p, _all_gather_type, _gathered, _all_gather_transposed)

@@ -58,12 +58,12 @@ def _reduce_cotangent(accumulator: Accumulator, ct):
     if reduced.last and accumulator.value is not None:
         parts = (typeof(ct).varying ^ typeof(accumulator.value).varying) & reduced.last - own
         if parts:
-            ct, accumulator.value = _as_part(ct, parts), _as_part(accumulator.value, parts)
+            ct, accumulator.value = as_part(ct, parts), as_part(accumulator.value, parts)
     return ct
 
 
-def _as_part(total, axes: frozenset):
-    """A total as parts: the first device along each axis has it, the others nothing."""
+def as_part(total, axes: frozenset):
+    """A total as parts along these axes: the first device along each has it, the others nothing. Along those along which it varies it is in parts."""
     axes = axes - typeof(total).varying
     if not axes:
         return total

@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from mini_jax.core.linear import Accumulator, Carried, Refused, Zero
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, ProgramInfo, Var, dce, memoized
 from mini_jax.core.refs import is_ref
-from mini_jax.core.staging import StagingTrace, eval_jaxpr
+from mini_jax.core.staging import StagingTrace, eval_jaxpr, for_types
 from mini_jax.core.state import current_trace, reduced_axes, staging, state
 from mini_jax.core.trace import typeof
 from mini_jax.core.types import RefType
@@ -185,10 +185,12 @@ def linearize_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...]) -> Linearized:
 
 
 class Transposed(NamedTuple):
-    """jaxpr: (consts, non-linear inputs, cotangents that are not Zero) -> cotangents of the linear inputs marked in nonzero."""
+    """jaxpr: (consts, non-linear inputs, cotangents that are not Zero) -> cotangents of the linear inputs marked in nonzero.
+    parts: for each linear input the axes along which its cotangent is in parts (lax/totals.py)."""
     jaxpr: Jaxpr
     consts: list
     nonzero: tuple[bool, ...]
+    parts: tuple[frozenset, ...]
 
 
 CARRIED = "carried"
@@ -226,10 +228,11 @@ def transpose_jaxpr(jaxpr: Jaxpr, linear_inputs: tuple, ct_nonzero: tuple) -> Tr
             trace.end()
             results = [results[var].result() for var in trace.invars]
             nonzero = tuple([type(r) is not Zero for r in results])
+            parts = tuple([_extra_axes(r, var.aval) if live else frozenset() for r, var, live in zip(results, trace.invars, nonzero)])
             program, consts = known.program([r for r in results if type(r) is not Zero])
     finally:
         known.end()
-    return Transposed(program.hoisted(), consts, nonzero)
+    return Transposed(program.hoisted(), consts, nonzero, parts)
 
 
 def _extra_axes(ct, type_) -> frozenset:
@@ -237,10 +240,22 @@ def _extra_axes(ct, type_) -> frozenset:
     return reduced_axes() & (typeof(ct).varying - type_.varying)
 
 
+def marks(cts: Sequence, types: Sequence) -> tuple:
+    """What `transpose_jaxpr` is to know of the cotangents of results of these types."""
+    return tuple([False if type(ct) is Zero else _extra_axes(ct, t) or True for ct, t in zip(cts, types)])
+
+
+def argument_types(args: Sequence) -> list:
+    """The types of what a transpose rule gets: values and accumulators."""
+    return [a.aval if isinstance(a, Accumulator) else typeof(a) for a in args]
+
+
 def transpose_call(primitive, cts: Sequence, args: Sequence, jaxpr: Jaxpr, params: dict) -> None:
     """The transpose of a primitive that calls a program: the same primitive calling the transposed program."""
+    if state.reduced is not None:
+        jaxpr = for_types(jaxpr, argument_types(args))
     kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
-    back = transpose_jaxpr(jaxpr, kinds, tuple([_extra_axes(ct, t) or True if type(ct) is not Zero else False for ct, t in zip(cts, jaxpr.out_types)]))
+    back = transpose_jaxpr(jaxpr, kinds, marks(cts, jaxpr.out_types))
     values = [a for a in args if not isinstance(a, Accumulator)]
     outs = iter(primitive.bind(*back.consts, *values, *[ct for ct in cts if type(ct) is not Zero], jaxpr=back.jaxpr, **params))
     for arg, live in zip([a for a in args if isinstance(a, Accumulator)], back.nonzero):

@@ -20,27 +20,27 @@ from mini_jax.core.program import NO_EFFECTS, Jaxpr, ProgramInfo, Var, dce, memo
 from mini_jax.core.pytree import prefix_errors
 from mini_jax.core.refs import is_ref
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
-from mini_jax.core.state import current_trace, reduced_axes
+from mini_jax.core.state import current_trace, reduced_axes, state
 from mini_jax.core.trace import Tracer, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.core.types import array_type
-from mini_jax.lax import elementwise, selection, shapes
+from mini_jax.lax import elementwise, selection, shapes, totals
 from mini_jax.runtime import dispatch, xla
 from mini_jax.transforms.arguments import keyable
 from mini_jax.transforms.control.bodies import Body, body_info, check_callable, flat_result, flatten, record, same_type, tree_paths, value_types
 from mini_jax.transforms.control.loops import while_p
 from mini_jax.transforms.control.masks import maskable, where
-from mini_jax.transforms.control.pieces import chosen, dependent, given, joined, unfolded, widened, with_outputs
+from mini_jax.transforms.control.pieces import adapted, chosen, copied, dependent, given, joined, unfolded, widened, with_outputs
 from mini_jax.transforms.control.running import run, run_compiled
 from mini_jax.transforms.jit import jit_p
 from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
-from mini_jax.transforms.linearize import linearize_jaxpr, memoized_backward, transpose_jaxpr
+from mini_jax.transforms.linearize import argument_types, linearize_jaxpr, marks, memoized_backward, transpose_jaxpr
 from mini_jax.transforms.refs import check_aliases
 from mini_jax.transforms.vmap import batch_jaxpr
 
 __all__ = ["cond", "switch", "cond_p"]
 
-cond_p = Primitive("cond", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+cond_p = Primitive("cond", multiple_results=True, memoize=False, facts={"family": "higher_order", "parts": True})
 
 
 # --- the functions ----------------------------------------------------------------------------------------------------------------
@@ -358,15 +358,23 @@ def _split_known(trace, args, linear, params):
 def _backward_branches(first: Jaxpr, rest: tuple[Jaxpr, ...], kinds: tuple, ct_live: tuple[bool, ...]) -> _Branches:
     parts = [transpose_jaxpr(branch, kinds, ct_live) for branch in (first, *rest)]
     types = [t.tangent() for t, kind in zip(first.in_types, kinds) if kind is not False]
-    return _together([p.jaxpr for p in parts], [p.consts for p in parts], [p.nonzero for p in parts], types)
+    in_parts = [frozenset().union(*axes) for axes in zip(*[p.parts for p in parts])]       # where one branch's is, all are
+    return _together([adapted(p.jaxpr, tuple(chosen(in_parts, p.nonzero)), totals.as_part) for p in parts], [p.consts for p in parts], [p.nonzero for p in parts], types)
+
+
+def _of_equal_variance(branches: Sequence[Jaxpr], types: Sequence, apart: frozenset) -> tuple[Jaxpr, ...]:
+    """The branches for arguments of these types, each of their results varying as that of the cond does.
+    apart: axes along which not all take the same branch: what each gets there is summed afterwards, not inside."""
+    branches = [for_types(branch, [t.update(varying=t.varying | apart) for t in types]) for branch in branches]
+    axes = tuple([frozenset().union(*[t.varying for t in each]) for each in zip(*[branch.out_types for branch in branches])])
+    return tuple([adapted(branch, axes, copied) for branch in branches])
 
 
 def _transpose(cts, index, *args, branches):
     kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
-    apart = typeof(index).varying & reduced_axes()
-    if apart:                                            # not all take the same branch: what each gets is summed afterwards, not inside
-        branches = tuple([for_types(branch, [t.update(varying=t.varying | apart) for t in branch.in_types]) for branch in branches])
-    back = _backward_branches(branches[0], branches[1:], kinds, tuple([type(ct) is not Zero for ct in cts]))
+    if state.reduced is not None:
+        branches = _of_equal_variance(branches, argument_types(args), typeof(index).varying & reduced_axes())
+    back = _backward_branches(branches[0], branches[1:], kinds, marks(cts, branches[0].out_types))
     values = [a for a in args if not isinstance(a, Accumulator)]
     outs = iter(cond_p.bind(index, *back.consts, *values, *[ct for ct in cts if type(ct) is not Zero], branches=back.branches)
                 if any(back.live) else ())

@@ -1,14 +1,16 @@
 """The pieces that programs of loops and branches are put together from: other inputs and outputs, zeros, flags, residuals."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
 from mini_jax.core import dtypes
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, Var, memoized
+from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.types import ShapedArray, array_type
 from mini_jax.lax import shapes
+from mini_jax.lax.collectives import in_order, pvary_p
 from mini_jax.transforms.linearize import Linearized
 
 
@@ -52,6 +54,20 @@ def with_outputs(jaxpr: Jaxpr, outputs: Sequence, invars: Sequence[Var] | None =
             eqns += more
         outvars.append(out)
     return Jaxpr((), jaxpr.invars if invars is None else invars, [*jaxpr.eqns, *eqns], outvars, jaxpr.effects, jaxpr.info)
+
+
+@memoized
+def adapted(jaxpr: Jaxpr, axes: tuple[frozenset, ...], how: Callable) -> Jaxpr:
+    """The program with each result along these named axes, where it does not vary along them, made one that does: how(result, axes)."""
+    missing = [more - t.varying if more else more for more, t in zip(axes, jaxpr.out_types)]
+    if not any(missing):
+        return jaxpr
+    return stage(lambda *xs: [how(out, more) if more else out for out, more in zip(eval_jaxpr(jaxpr, (), *xs), missing)], jaxpr.in_types, jaxpr.info)[0]
+
+
+def copied(value, axes: frozenset):
+    """The value, of which each index of the named axes has a copy of its own."""
+    return pvary_p.bind(value, axes=in_order(axes))
 
 
 @memoized

@@ -30,7 +30,7 @@ from mini_jax.transforms.vmap import batch_jaxpr, move_batch
 
 __all__ = ["scan", "scan_p"]
 
-scan_p = Primitive("scan", multiple_results=True, memoize=False, facts={"family": "higher_order"})
+scan_p = Primitive("scan", multiple_results=True, memoize=False, facts={"family": "higher_order", "parts": True})
 
 
 # --- the function ---------------------------------------------------------------------------------------------------------------
@@ -208,10 +208,15 @@ def types_of(*types, jaxpr: Jaxpr, length: int, num_carry: int, **_):
 
 
 def _varying(types: tuple, params: dict) -> list:
-    num_consts, num_carry = params["num_consts"], params["num_carry"]
-    consts, carry, xs = in_three(types, num_consts, num_carry)
-    outs = settled(params["jaxpr"], (*consts, *carry, *[t.update(shape=t.shape[1:]) for t in xs]), slice(num_consts, num_consts + num_carry))
+    num_carry = params["num_carry"]
+    outs = settled(params["jaxpr"], body_types(types, params["num_consts"], num_carry), slice(params["num_consts"], params["num_consts"] + num_carry))
     return [*outs[:num_carry], *[t.update(shape=(params["length"], *t.shape)) for t in outs[num_carry:]]]
+
+
+def body_types(types: Sequence, num_consts: int, num_carry: int) -> tuple:
+    """The types of the body's inputs, at the first step, from those of the scan's."""
+    consts, carry, xs = in_three(types, num_consts, num_carry)
+    return (*consts, *carry, *[t.update(shape=t.shape[1:]) for t in xs])
 
 
 def in_three(values: Sequence, num_consts: int, num_carry: int) -> tuple:

@@ -10,14 +10,15 @@ from typing import NamedTuple, Sequence
 
 from mini_jax.core.linear import Accumulator, Zero
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, Var, dce, memoized
+from mini_jax.core.staging import for_types, settled
 from mini_jax.core.state import current_trace, state
 from mini_jax.core.trace import typeof
-from mini_jax.lax import shapes
-from mini_jax.transforms.control.pieces import Unfolded, chosen, dependent, enlarges, given, joined, unfolded, with_outputs
+from mini_jax.lax import shapes, totals
+from mini_jax.transforms.control.pieces import Unfolded, adapted, chosen, copied, dependent, enlarges, given, joined, unfolded, with_outputs
 from mini_jax.transforms.control.running import run
-from mini_jax.transforms.control.scan import in_three, scan_p, types_of
+from mini_jax.transforms.control.scan import body_types, in_three, scan_p, types_of
 from mini_jax.transforms.jvp import jvp_jaxpr, zero_value
-from mini_jax.transforms.linearize import CARRIED, linearize_jaxpr, memoized_backward, transpose_jaxpr
+from mini_jax.transforms.linearize import CARRIED, argument_types, linearize_jaxpr, marks, memoized_backward, transpose_jaxpr
 
 
 # --- forward ------------------------------------------------------------------------------------------------------------------------
@@ -291,38 +292,45 @@ def _split(trace, args, linear, params):
 # --- transposition -----------------------------------------------------------------------------------------------------------------
 
 class _Backward(NamedTuple):
-    """The body of a scan's transpose, the values of its leading constants, and which carries, constants and xs get a cotangent."""
+    """The body of a scan's transpose, the values of its leading constants, and which carries, constants and xs get a cotangent.
+    parts: for each carry the axes along which its cotangent is in parts, after a step and so before (lax/totals.py)."""
     jaxpr: Jaxpr
     consts: list
     carry: tuple[bool, ...]
     of_consts: tuple[bool, ...]
     of_xs: tuple[bool, ...]
+    parts: tuple[frozenset, ...]
 
 
 @memoized_backward
 def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, ct_live: tuple[bool, ...]) -> _Backward:
     """The body (values; sums of cotangents of constants, cotangent carry; stacked values, cotangents of y) -> (sums, carry; cotangents of x).
 
-    kinds: for each input False (a value), True (linear) or None (linear, its cotangent not wanted).
+    kinds: for each input False (a value), True (linear) or None (linear, its cotangent not wanted). ct_live: the marks of the cotangents.
     """
-    carry, ys = ct_live[:num_carry], ct_live[num_carry:]
+    carry, ys = tuple(map(bool, ct_live[:num_carry])), ct_live[num_carry:]
+    parts = tuple([mark if type(mark) is frozenset else frozenset() for mark in ct_live[:num_carry]])
     of_consts, _, of_xs = in_three(kinds, num_consts, num_carry)
     linear_consts, linear_xs = sum([k is not False for k in of_consts]), sum([k is not False for k in of_xs])
     while True:
-        back = transpose_jaxpr(jaxpr, (*of_consts, *[True] * num_carry, *of_xs), (*carry, *ys))
+        back = transpose_jaxpr(jaxpr, (*of_consts, *[True] * num_carry, *of_xs), (*[axes or live for axes, live in zip(parts, carry)], *ys))
         consts_live, carry_live, xs_live = in_three(back.nonzero, linear_consts, num_carry)
-        if joined(carry, carry_live) == carry:
+        grown = joined(carry, carry_live), tuple([axes | more for axes, more in zip(parts, back.parts[linear_consts:])])
+        if grown == (carry, parts):
             break
-        carry = joined(carry, carry_live)
+        carry, parts = grown
     part = _read_in_part(jaxpr, num_consts, of_consts) if state.reduced is None else [False] * num_consts
     if any(part):
         back = transpose_jaxpr(jaxpr, (*[CARRIED if p else k for p, k in zip(part, of_consts)], *[True] * num_carry, *of_xs), (*carry, *ys))
         consts_live = back.nonzero[:linear_consts]
+    if any(parts):
+        every = (*[frozenset()] * sum(consts_live), *chosen(parts, carry_live), *[frozenset()] * sum(xs_live))
+        back = back._replace(jaxpr=adapted(back.jaxpr, every, totals.as_part))
     in_place = chosen(chosen(part, [k is not False for k in of_consts]), consts_live)
     extra, values = len(back.consts), len(of_consts) - linear_consts
     x_values = len(of_xs) - linear_xs
     const_vars, x_vars, ct_vars = in_three(back.jaxpr.invars, extra + values, x_values)
-    carry_cts, y_cts, given_sums = in_three(ct_vars, sum(carry), sum(ys))
+    carry_cts, y_cts, given_sums = in_three(ct_vars, sum(carry), sum(map(bool, ys)))
     outs_consts, outs_carry, outs_xs = in_three(back.jaxpr.outvars, sum(consts_live), sum(carry_live))
     given_sums = iter(given_sums)
     sums = [next(given_sums) if p else Var(atom.aval) for p, atom in zip(in_place, outs_consts)]
@@ -333,7 +341,16 @@ def _backward_body(jaxpr: Jaxpr, num_consts: int, num_carry: int, kinds: tuple, 
     body = with_outputs(back.jaxpr.replace(eqns=[*back.jaxpr.eqns, *eqns]),
                         [*added, *chosen(given(outs_carry, carry_live, carry_types), carry), *outs_xs],
                         [*const_vars, *sums, *carry_cts, *x_vars, *y_cts])
-    return _Backward(body, back.consts, carry, consts_live, xs_live)
+    return _Backward(body, back.consts, carry, consts_live, xs_live, parts)
+
+
+def _for_arguments(jaxpr: Jaxpr, num_consts: int, num_carry: int, types: Sequence) -> Jaxpr:
+    """The body for arguments of these types, what it carries varying after a step as it does before."""
+    at = slice(num_consts, num_consts + num_carry)
+    types = list(body_types(types, num_consts, num_carry))
+    outs = settled(jaxpr, types, at)
+    types[at] = [t.update(varying=out.varying) for t, out in zip(types[at], outs)]
+    return adapted(for_types(jaxpr, types), tuple([out.varying for out in outs]), copied)
 
 
 def _read_in_part(jaxpr: Jaxpr, num_consts: int, kinds: tuple) -> list[bool]:
@@ -345,12 +362,15 @@ def _read_in_part(jaxpr: Jaxpr, num_consts: int, kinds: tuple) -> list[bool]:
 
 
 def _transpose(cts, *args, jaxpr, num_consts, num_carry, reverse, **params):
+    if state.reduced is not None:
+        jaxpr = _for_arguments(jaxpr, num_consts, num_carry, argument_types(args))
     kinds = tuple([(True if a.wanted else None) if isinstance(a, Accumulator) else False for a in args])
-    back = _backward_body(jaxpr, num_consts, num_carry, kinds, tuple([type(ct) is not Zero for ct in cts]))
+    back = _backward_body(jaxpr, num_consts, num_carry, kinds, marks(cts, jaxpr.out_types))
     consts, init, xs = in_three(args, num_consts, num_carry)
     linear_consts, linear_xs = [[a for a in part if isinstance(a, Accumulator)] for part in (consts, xs)]
     sums = [zero_value(a.aval.tangent()) for a in chosen(linear_consts, back.of_consts)]
-    carry = [zero_value(ct.aval) if type(ct) is Zero else ct for ct in chosen(cts, back.carry)]
+    carry = [zero_value(ct.aval) if type(ct) is Zero else totals.as_part(ct, axes) if axes else ct
+             for ct, axes in zip(chosen(cts, back.carry), chosen(back.parts, back.carry))]
     values = [*back.consts, *[a for a in consts if not isinstance(a, Accumulator)]]
     outs = scan_p.bind(*values, *sums, *carry, *[a for a in xs if not isinstance(a, Accumulator)], *_live(cts[num_carry:]), jaxpr=back.jaxpr,
                        num_consts=len(values), num_carry=len(sums) + len(carry), reverse=not reverse, **params)
