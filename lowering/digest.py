@@ -117,8 +117,7 @@ class _Writer:
             if type(aval) is not ShapedArray or not all([type(axis) is str for axis in aval.varying]):
                 raise _NoDigest
             self.types[aval] = len(self.types)
-            dtype = f"{aval.dtype.name}{aval.dtype.physical_shape}" if dtypes.is_extended(aval.dtype) else aval.dtype.name
-            self.out.append(f":{aval.text}'{dtype}'{aval.mlir}'{aval.weak_type};")
+            self.out.append(f":{(aval.text, aval.dtype.name, aval.mlir, aval.weak_type)!r};")
         else:
             self.out.append(f":{number};")
 
@@ -156,6 +155,9 @@ class _Writer:
         elif isinstance(value, tuple) and _class_is_ours(kind) and hasattr(kind, "_fields"):
             self.out.append(f"n{kind.__module__}.{kind.__qualname__};")
             self.value(tuple(value))
+        elif dtypes.is_extended(value) and _class_is_ours(kind):         # of which lowering reads what the numbers are that an element consists of
+            self.out.append(f"x{value.name!r};")
+            self.value((value.physical_shape, value.physical_dtype))
         elif kind is type and issubclass(value, np.generic):
             self.out.append(f"t{value.__name__};")
         else:

@@ -542,7 +542,8 @@ def test_equal_programs_have_equal_digests_and_others_others(start):
         _digest(lambda x: x.astype(jnp.bfloat16)), _digest(lambda x: x.astype(jnp.float16)), _digest(jax.jit(f)), _digest(f), _digest(f, x[:3]),
         _digest(f, settings=(True,)), _digest(f, settings=(1,)), _digest(f, settings=(1.0,)), _digest(f, settings=("1",)), _digest(f, settings=((1,),)),
         _digest(lambda x: lax.scan(lambda c, y: (c, c), x[0], x, unroll=True)), _digest(lambda x: lax.scan(lambda c, y: (c, c), x[0], x, unroll=1)),
-        _digest(lambda x: lax.fori_loop(0, 3, lambda i, x: x * 2, x)), _digest(lambda x: lax.fori_loop(0, 4, lambda i, x: x * 2, x)), *same[:1]]
+        _digest(lambda x: lax.fori_loop(0, 3, lambda i, x: x * 2, x)), _digest(lambda x: lax.fori_loop(0, 4, lambda i, x: x * 2, x)),
+        *[_digest(lambda key: jax.random.bits(key, (3,)), jax.random.key(0, impl=impl)) for impl in ("threefry2x32", "rbg")], *same[:1]]
     assert len(set(different)) == len(different) and None not in different
 
 
