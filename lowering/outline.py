@@ -19,11 +19,12 @@ from lowering.emit import lowers
 from lowering.labels import Labels, inner_first, is_fixed
 from lowering.products import matrices
 from lowering.repeats import grown
-from mini_jax.core import source
+from mini_jax.core import dtypes, source
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
+from mini_jax.lax.elementwise import add, bitwise_or
 from mini_jax.lax.identities import optimization_barrier_p
 from mini_jax.lax.shapes import reshape_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
@@ -582,6 +583,9 @@ def _reshaped(v: Var, result: Var, where) -> JaxprEqn:
     return JaxprEqn(reshape_p, [v], [result], {"new_sizes": result.aval.shape}, NO_EFFECTS, where)
 
 
+_FEW = 4                                        # parts of a concatenation that one loop may choose among
+
+
 def _joined_in_place(body: Jaxpr) -> Jaxpr:
     """The function with concatenations written part by part into one array.
 
@@ -602,12 +606,16 @@ def _joined_in_place(body: Jaxpr) -> Jaxpr:
 
 
 def _placed(parts: Sequence, dimension: int):
-    """The concatenation of arrays."""
-    first, *others = parts
-    rest = sum([part.shape[dimension] for part in others])
-    whole = pad(first, np.zeros((), first.dtype)[()], [(0, rest * (d == dimension), 0) for d in range(first.ndim)])
-    at = first.shape[dimension]
-    for part in others:
-        whole = dynamic_update_slice(whole, part, [np.int32(at * (d == dimension)) for d in range(first.ndim)])
+    """The concatenation of arrays: of few as a sum of what is zero elsewhere, one loop (x + -0.0 is x for all x); of more part by part."""
+    first = parts[0]
+    floating = dtypes.is_floating(first.dtype) or dtypes.is_complex(first.dtype)
+    join, zero = (bitwise_or if dtypes.is_bool(first.dtype) else add), (np.float32(-0.0) if floating else np.int32(0)).astype(first.dtype)
+    whole, at, size = None, 0, sum([part.shape[dimension] for part in parts])
+    for part in parts:
+        if whole is None or len(parts) <= _FEW:
+            there = pad(part, zero, [(at, size - at - part.shape[dimension], 0) if d == dimension else (0, 0, 0) for d in range(part.ndim)])
+            whole = there if whole is None else join(whole, there)
+        else:
+            whole = dynamic_update_slice(whole, part, [np.int32(at * (d == dimension)) for d in range(part.ndim)])
         at += part.shape[dimension]
     return whole

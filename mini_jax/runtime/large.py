@@ -1,22 +1,59 @@
-"""With which of XLA's options a large program is compiled on CPU: what is compiled then is the same kernels, and sooner.
+"""With which of XLA's options a program with kept calls (lowering/outline.py) is compiled on CPU: what runs is as fast, and starts sooner.
 
-XLA gives each kept call a copy of the function in its own program, and by default does so before it optimises: it then optimises every copy.
-And by default products of floats are each set up by YNNPACK at their first run, which takes 1 to 3 ms a product. Eigen's take nothing, and run as fast;
-where operands are of 16 or 8 bits YNNPACK's run two to four times as fast, and stay.
+- XLA gives each kept call a copy of the function, by default before it optimises, and then optimises every copy. Here it copies late.
+- Products and sums of floats are by default run by YNNPACK, which sets up each of them at its first run, in 1 to 3 ms: thousands of calls
+  take seconds. Eigen's products need nothing, and take as long; but not those with a transposed matrix and few rows, which are slower, nor
+  those of 16 or 8 bits. Sums along rows are as fast as XLA's own loops, into which their terms are fused; sums along columns are not.
 """
 from __future__ import annotations
 
+import math
+import re
+
 from mini_jax.runtime import xla
 
-MANY_PRODUCTS = 8
+FEW_ROWS, SMALL_MATRIX = 128, 128 * 128          # of products with a transposed matrix
+LONG_ROW, LARGE_COLUMNS = 4096, 256 * 1024       # of sums: the terms of one, and all that is summed along columns
 
-_COPIED_LATE = {xla.EXTRA_OPTIONS: "xla_cpu_flatten_after_fusion"}
-_PRODUCTS_OF_EIGEN = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION,LIBRARY_FUSION_TYPE_REDUCE"}
+_TYPES = "xla_cpu_experimental_ynn_fusion_type"
+_PRODUCT = re.compile(r"dot_general [^:]*?contracting_dims = \[(\d)\] x \[(\d)\][^:]*: \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\)")
+_SUM = re.compile(r"stablehlo\.reduce\([^\n]*?across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)x\w+>")
+_NARROW = re.compile(r"tensor<(?:\d+x)*(?:b?f16|u?i8|f8\w+)>")
 
 
 def options(text: str) -> dict:
-    """XLA's options for a program of one that the user wrote."""
-    kept = 'inlineable = "false"' in text
-    many = kept or text.count("stablehlo.dot_general") >= MANY_PRODUCTS
-    narrow = many and ("f16>" in text or "i8>" in text or "xf8" in text)
-    return {**(_COPIED_LATE if kept else {}), **(_PRODUCTS_OF_EIGEN if many and not narrow else {})}
+    """XLA's options for a program that a user wrote."""
+    if 'inlineable = "false"' not in text:
+        return {}
+    chosen = {xla.EXTRA_OPTIONS: "xla_cpu_flatten_after_fusion"}
+    if _NARROW.search(text) is None and all([_fast_product(*found) for found in set(_PRODUCT.findall(text))]):
+        kinds = ["LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"]
+        if all([_fast_sum(*found) for found in set(_SUM.findall(text))]):
+            chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"       # it makes of each sum two, for XLA's older loops
+        else:
+            kinds.append("LIBRARY_FUSION_TYPE_REDUCE")
+        chosen[_TYPES] = ",".join(kinds)
+    return chosen
+
+
+def _sizes(shape: str) -> list[int]:
+    return [int(n) for n in shape.split("x")]
+
+
+def _fast_product(i: str, j: str, lhs: str, rhs: str) -> bool:
+    """Is Eigen's product as fast, contracted over these dimensions?"""
+    lhs, rhs = _sizes(lhs), _sizes(rhs)
+    if int(j) != len(rhs) - 1 or len(rhs) < 2:
+        return True                              # not transposed
+    terms = rhs[-1]
+    batch = lhs[0] if len(rhs) == 3 else 1
+    return math.prod(lhs) >= batch * terms * FEW_ROWS or math.prod(rhs) <= batch * SMALL_MATRIX
+
+
+def _fast_sum(dims: str, shape: str) -> bool:
+    """Are XLA's own loops as fast, and as precise?"""
+    shape = _sizes(shape)
+    summed = {int(d) for d in dims.split(",") if d}
+    sized = [d for d, n in enumerate(shape) if n != 1]
+    along_rows = sized[len(sized) - len(summed & set(sized)):] == sorted(summed & set(sized))
+    return math.prod([shape[d] for d in summed]) <= LONG_ROW and (along_rows or math.prod(shape) <= LARGE_COLUMNS)
