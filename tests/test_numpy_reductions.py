@@ -6,7 +6,7 @@ import pytest
 
 import mini_jax as jax
 import mini_jax.numpy as jnp
-from tests.numpy_agreement import agree, compare
+from tests.numpy_agreement import agree
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(2, 3, 4))

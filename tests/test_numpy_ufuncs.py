@@ -1,13 +1,11 @@
 """Universal functions: NumPy's values, JAX's dtypes, derivatives at the awkward places."""
 import math
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import mini_jax as jax
 import mini_jax.numpy as jnp
-from mini_jax import lax
 
 rng = np.random.default_rng(0)
 REAL = np.concatenate([rng.uniform(-3, 3, 12), [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -2.5, 1.5]])

@@ -57,7 +57,7 @@ def test_what_func_captures_and_trees_of_arguments_get_gradients_too_and_integer
     def captured(w):
         return odeint(lambda y, t: w @ y, np.array([1.0, 0.0]), t)[-1, 0]
     w = np.array([[0.1, -1.0], [1.0, 0.1]])
-    (first, second), step = np.eye(2).reshape(2, 1, 2) * np.eye(2)[0][:, None], 1e-5
+    first, step = np.array([[1.0, 0.0], [0.0, 0.0]]), 1e-5
     slope = (captured(w + step * first) - captured(w - step * first)) / (2 * step)
     np.testing.assert_allclose(jax.grad(captured)(w)[0, 0], slope, rtol=1e-5)
     held = lambda p: odeint(lambda y, t, p: -p["rate"] * y ** p["power"], 1.0, t, p)[-1]

@@ -19,7 +19,7 @@ from lowering.emit import lowers
 from mini_jax.core import dtypes, source
 from mini_jax.core.effects import CheckEffect, host_effects
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, function_name, memoized, subprograms
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, Literal, Var, dce, function_name, memoized
 from mini_jax.core.pytree import PyTreeDef, flatten, register_pytree_node_class
 from mini_jax.core.staging import eval_jaxpr, stage
 from mini_jax.core.state import named_axes, state

@@ -164,7 +164,7 @@ def _of_all(x, before: Sequence[tuple], n: int, after: Sequence[tuple], of_rows:
     are before and after it): the rows are gathered, and each index of the others keeps its own. It costs an all_gather."""
     if not before and not after:
         return of_rows(x)
-    (b, a), shape = [math.prod([size for _, size in pairs]) for pairs in (before, after)], typeof(x).shape
+    b, a = [math.prod([size for _, size in pairs]) for pairs in (before, after)]
     all_rows = _over(all_gather_p, shapes.expand_dims(x, (0,)), (*before, *after), 0)                      # (b·a, n, …)
     all_rows = _merge(shapes.moveaxis(_split(all_rows, 0, (b, a)), 1, 2), 0, 3)
     out = _split(of_rows(all_rows), 0, (b, n, a))

@@ -420,9 +420,9 @@ def relay(host: str, port: int) -> int:
                 near.close()
                 continue
             far.settimeout(None)
-            for source, sink, last in ((near, far, True), (far, near, False)):
+            for origin, sink, last in ((near, far, True), (far, near, False)):
                 sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=_pump, args=(source, sink, last), name="mini_jax relay", daemon=True).start()
+                threading.Thread(target=_pump, args=(origin, sink, last), name="mini_jax relay", daemon=True).start()
     threading.Thread(target=serve, name="mini_jax relay", daemon=True).start()
     return server.getsockname()[1]
 

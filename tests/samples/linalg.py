@@ -7,7 +7,7 @@ from mini_jax.lax.linalg.condensed import hessenberg_p, tridiagonal_p
 from mini_jax.lax.linalg.eigen import eig_p, eigh_p
 from mini_jax.lax.linalg.lu import solve
 from mini_jax.lax.linalg.matrices import adjoint as adjoint_, product, rows_of
-from mini_jax.lax.linalg.qr import householder_product_p, qr_p
+from mini_jax.lax.linalg.qr import householder_product_p
 from mini_jax.lax.linalg.schur import schur_p
 from mini_jax.lax.linalg.svd import svd_p
 from mini_jax.lax.shapes import convert_element_type
