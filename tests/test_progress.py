@@ -44,10 +44,12 @@ def test_a_long_compilation_shows_a_line_and_erases_it(monkeypatch):
 
 def test_a_short_one_shows_nothing_and_costs_little(monkeypatch):
     terminal = on_terminal(monkeypatch)
-    began = time.perf_counter()
-    for _ in range(200):
+    times = []
+    for _ in range(100):
+        began = time.perf_counter()
         compile_for(0)
-    assert time.perf_counter() - began < 0.1 and terminal.getvalue() == ""
+        times.append(time.perf_counter() - began)
+    assert min(times) < 200e-6 and terminal.getvalue() == ""
 
 
 def test_of_two_at_once_the_older_has_the_line(monkeypatch):

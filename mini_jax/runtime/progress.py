@@ -16,7 +16,7 @@ from typing import Callable
 
 from mini_jax.core import config
 
-AFTER, EVERY = 2.0, 0.5                           # seconds until the line appears, and between its changes
+AFTER, EVERY = 2.0, 1.0                           # seconds until the line appears, and between its changes
 
 _lock = threading.Lock()
 _due = threading.Event()                          # something compiles, so the thread has something to look at

@@ -277,6 +277,8 @@ def profiled(run: Callable[[], Any]) -> tuple[Any, list[Event]]:
 
     An operation that other threads help with lasts until they have done, which is an event of its own there: `end: name`.
     """
+    import warnings
+
     from jaxlib import _profile_data        # noqa: F401  (the type of what the session returns)
     options = profiler().ProfileOptions()
     options.python_tracer_level = 0
@@ -290,7 +292,9 @@ def profiled(run: Callable[[], Any]) -> tuple[Any, list[Event]]:
             pass
     if data is None:
         return result, []
-    seen = [(event, dict(event.stats)) for plane in data.planes for line in plane.lines for event in line.events]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)          # Python 3.12 about a class of jaxlib's
+        seen = [(event, dict(event.stats)) for plane in data.planes for line in plane.lines for event in line.events]
     ends = {stats["_c"]: event.start_ns + event.duration_ns for event, stats in seen if event.name.startswith("end: ") and "_c" in stats}
     return result, [Event(event.name, (max(ends.get(stats.get("_p"), 0) - event.start_ns, event.duration_ns)) * 1e-9, stats.get("hlo_op"))
                     for event, stats in seen if not event.name.startswith("end: ")]
