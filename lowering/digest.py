@@ -180,11 +180,15 @@ def _ours(primitive) -> bool:
 
 def _is_ours(function) -> bool:
     """Is a function, and are the functions that it closes over, defined in a file of this package?"""
-    code = getattr(function, "__code__", None)
-    if code is None or not source.is_internal(code.co_filename):
-        return False
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell.cell_contents is not function]
-    return all([_is_ours(inner) for inner in cells if hasattr(inner, "__code__")])
+    seen, waiting = set(), [function]
+    while waiting:
+        fun = waiting.pop()
+        code = getattr(fun, "__code__", None)
+        if code is None or not source.is_internal(code.co_filename):
+            return False
+        seen.add(fun)
+        waiting += [cell.cell_contents for cell in fun.__closure__ or () if callable(cell.cell_contents) and cell.cell_contents not in seen]
+    return True
 
 
 @functools.cache

@@ -141,17 +141,17 @@ class _Directory:
                     break
                 try:
                     os.unlink(path)
-                except FileNotFoundError:
+                except FileNotFoundError:                    # likewise
                     pass
+                except OSError:                              # not ours
+                    continue
                 total -= size
         self.counted, self.stored = total, 0
 
     def fails(self, why: str, *, reading: bool = True) -> None:
         """Use it no more, or no more for writing, and say so once."""
+        self.writing, self.reading = False, self.reading and not reading
         _warn(f"the cache of compiled programs in {self.path} is {'not used' if reading else 'not written to'} any more: {why}. Programs are compiled")
-        self.writing = False
-        if reading:
-            self.reading = False
 
     def slow(self) -> bool:
         """Does it cost more than it saves?"""
