@@ -91,6 +91,13 @@ def main():
             return lax.fori_loop(0, 5, lambda i, w: w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w - 1) ** 2))(w), w)
         return np.asarray(descend(W, spread)).tolist()
 
+    def many_programs_on_their_way():
+        """None waited for before the next is started; jaxlib 0.10 can't have many of them at once."""
+        f, g, x, y = jax.jit(lambda x: x + x.sum() * 1e-4), jax.jit(lambda x: x - x.mean()), spread, mine
+        for _ in range(60):
+            x, y = g(f(x)), rows(W * 0, y)[1] * 0.5
+        return [np.asarray((x * x).sum()).tolist(), np.asarray(y).tolist()]
+
     def what_an_array_says():
         return [spread.shape, spread.is_fully_addressable, repr(spread), str(spread), f"{spread}", [[s.device.process_index, s.index[0].start, s.replica_id, s.data is None]
                 for s in spread.global_shards], [np.asarray(s.data).tolist() for s in spread.addressable_shards]]

@@ -158,6 +158,16 @@ def test_shard_map_and_jit_over_the_mesh_of_all_are_those_of_one_process(results
         close(found, w)
 
 
+def test_programs_need_not_be_waited_for(results):
+    x = X.astype(float)
+    for _ in range(60):
+        x = x + x.sum() * 1e-4
+        x = x - x.mean()
+    for me, (total, y) in each(results, "many_programs_on_their_way"):
+        close(total, (x * x).sum())
+        close(y, X[2 * me:2 * me + 2] + 30 * np.arange(2 * me, 2 * me + 2)[:, None])
+
+
 def test_an_array_of_several_processes_says_what_can_be_had_of_it(results):
     for me, (shape, addressable, *texts, shards, own) in each(results, "what_an_array_says"):
         assert shape == [4, 3] and not addressable and set(texts) == {"Array(shape=(4, 3), dtype=float32, on 4 devices of several processes)"}

@@ -69,6 +69,8 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
     xla.set_client_options("cpu", distributed_client=client, node_id=place.process, num_nodes=place.count, collectives=collectives)
     for platform in ("cuda", "rocm"):
         xla.set_client_options(platform, distributed_client=client, node_id=place.process, num_nodes=place.count)
+    # Programs that wait for other processes hold XLA's threads for longer: with 0.10, 24 of two devices each are too many, and all wait for ever.
+    xla.replicas_start.EVERY = 2
     _notice_failures()
     atexit.register(leave)
     os.register_at_fork(after_in_child=_forget)

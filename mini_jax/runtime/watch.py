@@ -6,6 +6,7 @@ One that stops, or whose machine is gone, is noticed when it has been silent for
 """
 from __future__ import annotations
 
+import errno
 import json
 import os
 import selectors
@@ -27,7 +28,7 @@ def listen(host: str | None, port: int) -> socket.socket:
         try:
             return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
         except OSError as error:
-            if error.errno not in (97, 99):             # no IPv6 on this machine after all: EAFNOSUPPORT, EADDRNOTAVAIL
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):       # no IPv6 on this machine after all
                 raise
     family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
     return socket.create_server((host or "", port), family=family, backlog=1024)
