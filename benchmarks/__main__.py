@@ -66,7 +66,7 @@ def row(benchmark, what, budget, answers):
     why = [f"{side}: {answer.get('lacks') or answer.get('failed')}" for side, answer in last.items() if "values" not in answer]
     if met == "not yet" and not why:
         why = [f"awaits {benchmark.awaits}"]
-    return {"benchmark": benchmark.name, "what": what, "unit": "times" if benchmark.of_itself else "bytes" if what.endswith("memory") else "count" if what.endswith(("equations", "modules")) and "time of" not in what else "seconds",
+    return {"benchmark": benchmark.name, "what": what, "unit": "times" if benchmark.of_itself else "bytes" if what.endswith("memory") else "count" if what.endswith(("equations", "operations", "modules")) and "time of" not in what else "seconds",
             "mini_jax": mini, "jax": theirs, "ratio": ratio, "budget": budget, "met": met, "why": "; ".join(why), "samples": samples}
 
 

@@ -1,6 +1,7 @@
 """Cold starts: what real programs cost before their first step and after it, `python -m benchmarks cold`.
 
-Of each program: its equations, seconds to trace, to lower and to compile it, to the first step's end, of a step, and peak memory.
+Of each program: its equations, the operations that XLA is given, seconds to trace, to lower and to compile it, to the first step's end, of a
+step, and peak memory.
 """
 import resource
 
@@ -12,7 +13,7 @@ from benchmarks.workloads import _normal, _transformer
 
 def cold(what, *, first_step=0.6, step=1.0, memory=1.0, full_only=False):
     """Register a program: function(jax) returns a jitted function of one tree, which returns the tree for the next step, and the first tree."""
-    names = {f"{what}: equations": None, f"{what}: trace": None, f"{what}: lower": None, f"{what}: compile": None,
+    names = {f"{what}: equations": None, f"{what}: operations": None, f"{what}: trace": None, f"{what}: lower": None, f"{what}: compile": None,
              f"{what}: first step": first_step, f"{what}: step": step, f"{what}: peak memory": memory}
 
     def register(function):
@@ -43,7 +44,7 @@ def _measured(jax, update, state):
     first = trace + lower + compile_ + elapsed(step)
     again = min(timed(lambda: elapsed(step), total=1.5))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return _equations(stages[0].jaxpr), trace, lower, compile_, first, again, peak
+    return _equations(stages[0].jaxpr), _operations(stages[1].as_text()), trace, lower, compile_, first, again, peak
 
 
 def _equations(program):
@@ -53,6 +54,11 @@ def _equations(program):
         inner = [item for value in eqn.params.values() for item in (value if isinstance(value, (tuple, list)) else [value])]
         count += 1 + sum([_equations(item) for item in inner if hasattr(item, "eqns")])
     return count
+
+
+def _operations(text):
+    """The operations in the text of a program, each of its functions counted once."""
+    return sum([" = " in line and not line.startswith(("#", "module")) for line in text.splitlines()])
 
 
 def _descent(jax, loss, params, *data, rate=1e-3):
@@ -176,6 +182,89 @@ def cold_resnet(jax):
                 x = jax.nn.relu(x + y)
         return jnp.mean((jnp.mean(x, (1, 2)) @ params["last"]) ** 2)
     return _descent(jax, loss, params, images)
+
+
+@cold("normalising flow, 16 couplings")
+def cold_flow(jax):
+    """Affine couplings (RealNVP), written out by a Python loop, each a network of two layers; the negative log-likelihood descends."""
+    jnp, dims, width, batch = jax.numpy, 32, 128, 128
+    coupling = lambda: dict(w1=_normal(dims // 2, width), b1=np.zeros(width, np.float32),
+                            w2=_normal(width, dims) * np.float32(0.1), b2=np.zeros(dims, np.float32))
+    params = [coupling() for _ in range(16)]
+    x = np.random.default_rng(1).normal(size=(batch, dims)).astype(np.float32)
+
+    def loss(params, x):
+        volume = 0.0
+        for p in params:
+            kept, moved = jnp.split(x, 2, axis=1)
+            scale, shift = jnp.split(jnp.tanh(kept @ p["w1"] + p["b1"]) @ p["w2"] + p["b2"], 2, axis=1)
+            scale = jnp.tanh(scale)
+            x = jnp.concatenate([moved * jnp.exp(scale) + shift, kept], axis=1)
+            volume = volume + jnp.sum(scale, axis=1)
+        return jnp.mean(0.5 * jnp.sum(x ** 2, axis=1) - volume)
+    return _descent(jax, loss, params, x)
+
+
+@cold("N-body, 40 steps unrolled")
+def cold_bodies(jax):
+    """Leapfrog steps of 64 bodies, and the gradient of where they end in where they began."""
+    jnp, count = jax.numpy, 64
+    rng = np.random.default_rng(0)
+    start = dict(x=rng.normal(size=(count, 3)).astype(np.float32), v=0.1 * rng.normal(size=(count, 3)).astype(np.float32))
+    masses = rng.uniform(0.5, 1.5, count).astype(np.float32) / np.float32(count)
+
+    def loss(start, masses):
+        def pull(x):
+            apart = x[None] - x[:, None]
+            return jnp.sum(masses[None, :, None] * apart * (jnp.sum(apart ** 2, axis=-1, keepdims=True) + 0.05) ** -1.5, axis=1)
+        x, v, h = start["x"], start["v"], 0.01
+        for _ in range(40):
+            v = v + 0.5 * h * pull(x)
+            x = x + h * v
+            v = v + 0.5 * h * pull(x)
+        return jnp.mean(x ** 2)
+    return _descent(jax, loss, start, masses)
+
+
+@cold("VAE")
+def cold_vae(jax):
+    """A variational autoencoder of images of 784 pixels: encoder, a draw, decoder, and the bound."""
+    jnp, nn, width, hidden = jax.numpy, jax.nn, 256, 16
+    sizes = dict(e1=(784, width), e2=(width, width), mean=(width, hidden), spread=(width, hidden),
+                 d1=(hidden, width), d2=(width, width), out=(width, 784))
+    params = {name: dict(w=_normal(m, n), b=np.zeros(n, np.float32)) for name, (m, n) in sizes.items()}
+    images = np.random.default_rng(1).uniform(size=(128, 784)).astype(np.float32)
+    layer = lambda p, x: x @ p["w"] + p["b"]
+
+    def loss(params, key, images):
+        x = jnp.tanh(layer(params["e2"], jnp.tanh(layer(params["e1"], images))))
+        mean, spread = layer(params["mean"], x), layer(params["spread"], x)
+        z = mean + jnp.exp(0.5 * spread) * jax.random.normal(key, mean.shape)
+        scores = layer(params["out"], jnp.tanh(layer(params["d2"], jnp.tanh(layer(params["d1"], z)))))
+        fit = jnp.sum(images * nn.log_sigmoid(scores) + (1 - images) * nn.log_sigmoid(-scores), axis=1)
+        return jnp.mean(0.5 * jnp.sum(jnp.exp(spread) + mean ** 2 - 1 - spread, axis=1) - fit)
+    return _descent(jax, loss, params, np.array([0, 1], np.uint32), images)
+
+
+@cold("language model by scan")
+def cold_scan(jax):
+    """A GRU over 64 letters, two layers, by lax.scan."""
+    jnp, lax, width, letters, batch, steps = jax.numpy, jax.lax, 128, 64, 16, 64
+    cell = lambda: dict(gates=_normal(2 * width, 2 * width), new=_normal(2 * width, width))
+    params = dict(letters=_normal(letters, width), cells=[cell(), cell()], out=_normal(width, letters))
+    text = np.random.default_rng(1).integers(letters, size=(steps + 1, batch)).astype(np.int32)
+
+    def loss(params, text):
+        def step(hs, x):
+            new = []
+            for p, h in zip(params["cells"], hs):
+                reset, keep = jnp.split(jax.nn.sigmoid(jnp.concatenate([x, h], axis=1) @ p["gates"]), 2, axis=1)
+                x = keep * h + (1 - keep) * jnp.tanh(jnp.concatenate([x, reset * h], axis=1) @ p["new"])
+                new.append(x)
+            return new, x @ params["out"]
+        _, scores = lax.scan(step, [jnp.zeros((batch, width))] * 2, params["letters"][text[:-1]])
+        return -jnp.mean(jnp.sum(jax.nn.log_softmax(scores) * jax.nn.one_hot(text[1:], letters), axis=-1))
+    return _descent(jax, loss, params, text)
 
 
 @cold("a program with nothing repeated")
