@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -354,6 +355,15 @@ def test_slurm_s_first_node_has_process_0(variables, nodes, first):
     assert clusters.place(clusters.Place()).address != found.address          # two steps of a job at once don't meet
 
 
+def test_mpi4py_is_asked_where_that_is_wanted(variables, monkeypatch):
+    class World:
+        bcast, Get_size, Get_rank = staticmethod(lambda value, root: "n0:50000"), staticmethod(lambda: 3), staticmethod(lambda: 2)
+        Split_type = staticmethod(lambda kind: World)
+    mpi = types.SimpleNamespace(MPI=types.SimpleNamespace(COMM_WORLD=World, COMM_TYPE_SHARED=0, Get_processor_name=lambda: "n2"))
+    monkeypatch.setitem(sys.modules, "mpi4py", mpi)
+    assert clusters.place(clusters.Place(), "mpi4py") == ("n0:50000", 3, 2, None, (2,))
+
+
 @pytest.mark.parametrize("uri, local, host", [
     ({"OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911"}, "2", "10.96.0.1"),
     ({"PMIX_SERVER_URI41": "prterun-n1-4711@0.0;tcp4://10.0.0.7:41234"}, "2", "10.0.0.7"), ({}, "4", "127.0.0.1")])
@@ -381,6 +391,9 @@ for step in range(10000):
     w.block_until_ready()
     if step == 20 and jax.process_index() == int(who):
         print("now", time.time(), flush=True)
+        child = os.fork()                               # it lives on, with copies of what its parent has open
+        if child == 0: os.close(1); os.close(2); time.sleep(40); os._exit(0)
+        print("child", child, flush=True)
         if way == "kill": os.kill(os.getpid(), signal.SIGKILL)
         if way == "stop": os.kill(os.getpid(), signal.SIGSTOP)
         if way == "raise": raise ValueError("no more data")
@@ -400,7 +413,14 @@ def ends(tmp_path_factory):
         "killed by hand": [start(train, "kill", 0, address, 3, i) for i in range(3)]}
     with ThreadPoolExecutor(16) as pool:
         waited = {name: [pool.submit(Ended, process) for process in processes] for name, processes in running.items()}
-        return {name: [one.result() for one in found] for name, found in waited.items()}
+        found = {name: [one.result() for one in found] for name, found in waited.items()}
+    yield found
+    for child in alive([pid for processes in found.values() for one in processes for pid in children_in(one.text)], 1):
+        os.kill(child, signal.SIGKILL)
+
+
+def children_in(text):
+    return [int(pid) for pid in re.findall(r"child (\d+)", text)]
 
 
 def seconds_after(ended, text):
@@ -419,7 +439,7 @@ def test_one_of_three_killed_in_the_middle_of_training_ends_the_others_who_name_
 
 def test_so_it_is_without_the_launcher_and_for_process_0_which_all_are_connected_to(ends):
     dead, *others = ends["killed by hand"]
-    assert dead.status == -signal.SIGKILL
+    assert dead.status == -signal.SIGKILL and alive(children_in(dead.text), 1)
     for i, other in enumerate(others, 1):
         assert other.status == ENDED and re.search(rf"mini_jax: process 0 .*has ended without a word.* Process {i}, which was at", other.text), other.text
         assert "Fatal" not in other.text and "stack trace" not in other.text
@@ -468,9 +488,9 @@ def script(tmp_path_factory):
     return file
 
 
-def alive(pids):
+def alive(pids, tries=50):
     """Those of these processes that run, after a moment for the kernel."""
-    for _ in range(50):
+    for _ in range(tries):
         left = [pid for pid in pids if os.path.exists(f"/proc/{pid}") and "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1][:3]]
         if not left:
             break

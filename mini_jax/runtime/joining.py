@@ -20,6 +20,7 @@ from mini_jax.runtime.clusters import Place, split_address
 from mini_jax.runtime.processes import ENDED, Joined, Limits, named
 from mini_jax.runtime.watch import Hub, Link, listen, relay, whereabouts
 
+PATIENCE = 1_000_000                                    # seconds for which XLA's service waits for a silent process: the watch is quicker
 _failure: str | None = None                             # of this process: what it was that nobody has caught
 
 
@@ -49,12 +50,12 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
             if not link.wait(lambda: link.started, 5):
                 raise RuntimeError(f"distributed.initialize: process 0, at {place.address}, doesn't answer")
         own, peer = [end[0] for end in (link.peer.connection.getsockname(), link.peer.connection.getpeername())]
-        patience, end = int(max(600, 10 * limits.silence)), int(limits.shutdown) + 10
-        service = _service(where, place.count, link, patience, end) if hub else None
+        end = int(limits.shutdown) + 10
+        service = _service(where, place.count, link, end) if hub else None
         if not link.wait(lambda: link.service, max(deadline - time.monotonic(), 10)):
             raise RuntimeError("distributed.initialize: process 0 has not started XLA's service in time")
         address = _joined(own, link.service) if hub else f"127.0.0.1:{relay(peer, link.service)}"
-        client = xla.distributed_client(address, place.process, timeout=max(10, int(deadline - time.monotonic())), patience=patience, shutdown_timeout=end)
+        client = xla.distributed_client(address, place.process, timeout=max(10, int(deadline - time.monotonic())), patience=PATIENCE, shutdown_timeout=end)
         client.connect()
     except BaseException:
         for made in (link, hub):
@@ -121,14 +122,14 @@ def _hub(where: str | None, port: int, count: int, limits: Limits) -> Hub:
                       "another process that is process 0 too, is there already, choose another port in coordinator_address") from None
 
 
-def _service(where: str | None, count: int, link: Link, patience: int, end: int):
+def _service(where: str | None, count: int, link: Link, end: int):
     """Start XLA's service at some port that is free, and let all know of it."""
     everywhere = "[::]" if socket.has_dualstack_ipv6() else "0.0.0.0"
     for attempt in range(5):
         with listen(where, 0) as free:
             port = free.getsockname()[1]
         try:
-            service = xla.distributed_service(_joined(where, port) if where else f"{everywhere}:{port}", count, patience=patience, shutdown_timeout=end)
+            service = xla.distributed_service(_joined(where, port) if where else f"{everywhere}:{port}", count, patience=PATIENCE, shutdown_timeout=end)
             break
         except (xla.XlaRuntimeError, RuntimeError):     # someone was quicker
             if attempt == 4:

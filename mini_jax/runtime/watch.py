@@ -87,6 +87,14 @@ class _Peer:
         return messages
 
 
+def _let_go(end: socket.socket) -> None:
+    """Close this process's copy of a socket, not the connection, which others have too."""
+    try:
+        os.close(end.detach())
+    except OSError:
+        pass
+
+
 class Hub:
     """Process 0's side: knows all processes, and tells each what it must know of the others.
 
@@ -104,6 +112,7 @@ class Hub:
         self.selector.register(server, selectors.EVENT_READ)
         self.wake, woken = socket.socketpair()
         self.selector.register(woken, selectors.EVENT_READ, "closed")
+        os.register_at_fork(after_in_child=self._forget)
         self.thread = threading.Thread(target=self._run, name="mini_jax hub", daemon=True)
         self.thread.start()
 
@@ -112,6 +121,11 @@ class Hub:
         self.closed = True
         self.wake.send(b"!")
         self.thread.join(5)
+
+    def _forget(self) -> None:
+        """In a forked child, whose life must not keep links open."""
+        for key in list(self.selector.get_map().values()):
+            _let_go(key.fileobj)
 
     def _run(self) -> None:
         passed = looked = time.monotonic()
@@ -148,7 +162,7 @@ class Hub:
                 if peer.number is None and kind != "hello":
                     raise ValueError("no hello")
                 getattr(self, f"_on_{kind}")(peer, *facts)
-        except (ValueError, TypeError, AttributeError):  # whoever that is, it is no process of ours
+        except (ValueError, TypeError, AttributeError, KeyError):      # whoever that is, it is no process of ours
             messages = None
         if messages is None:
             self.selector.unregister(peer.connection)
@@ -267,7 +281,7 @@ class Link:
     """
 
     def __init__(self, connection: socket.socket, number: int, count: int, silence: float, on_end: Callable[[int, str, str], None]):
-        self.peer, self.number, self.silence, self.on_end = _Peer(connection), number, silence, on_end
+        self.peer, self.silence, self.on_end = _Peer(connection), silence, on_end
         self.interval = min(silence / 5, 1)
         self.changed = threading.Condition()
         self.started = self.over = False
@@ -325,10 +339,7 @@ class Link:
 
     def _forget(self) -> None:
         """In a forked child, whose life must not keep this link open."""
-        try:
-            os.close(self.peer.connection.detach())
-        except OSError:
-            pass
+        _let_go(self.peer.connection)
 
     def _run(self) -> None:
         spoke = passed = time.monotonic()
