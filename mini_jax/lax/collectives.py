@@ -625,7 +625,7 @@ def pbroadcast(x, axis_name, source: int):
 
 pvary_p = Primitive("pvary", facts={"family": "collectives", "named_axes": True, "axes": lambda params: params["axes"]})
 pvary_p.type_rule = lambda x, *, axes: x.update(varying=x.varying | frozenset(axes))
-pvary_p.transpose = lambda ct, x, *, axes: x.add(from_copies(ct, frozenset(axes)))
+pvary_p.transpose = lambda ct, x, *, axes: x.add(_from_copies(x, ct, axes))
 shapes.linear_in_first(pvary_p)
 
 
