@@ -98,6 +98,8 @@ def test_xmap_within_xmap_and_vmap():
     (lambda: xmap(lambda x: x, {0: "i"}, {0: "k"})(X), ValueError, "axis 'k', which no argument has"),
     (lambda: xmap(lambda x: x, {0: "i"}, {0: "i"}, axis_sizes={"i": 7})(X), ValueError, "size 7"),
     (lambda: xmap(lambda x: x, {0: "i"}, {0: "i"}, axis_resources={"i": "x", "j": "x"}), ValueError, "two names"),
+    (lambda: xmap(lambda x: x, (0,), {0: "i"})(X), TypeError, "list of names that ends with"),
+    (lambda: xmap(lambda x: x, {0: "i"}, 0)(X), TypeError, "out_axes: the dimensions with names"),
     (lambda: xmap(lambda x: lax.psum(x, "nope"), {0: "i"}, {})(X), NameError, "nope"),
     (lambda: jax.vmap(lambda x: xmap(lambda x: x, {0: "i"}, {0: "i"})(x), axis_name="i")(X), ValueError, "each must have its own"),
 ])
@@ -113,6 +115,14 @@ def test_what_can_not_be_cut_over_the_mesh():
         xmap(lambda x: x, {1: "i"}, {1: "i"}, axis_resources={"i": "z"})(X)
     with MESH, pytest.raises(ValueError, match="differs along"):
         xmap(lambda x: x, {0: "i"}, {}, axis_resources={"i": ("x", "y")})(X)
+
+
+def test_resources_within_a_map_over_devices_are_refused():
+    inner = xmap(lambda y: lax.psum(y, "j"), in_axes={0: "j"}, out_axes={}, axis_resources={"j": "y"})
+    with MESH, pytest.raises(ValueError, match="mapped over devices, along 'i.x'"):
+        xmap(inner, in_axes={0: "i"}, out_axes={0: "i"}, axis_resources={"i": "x"})(X)
+    with MESH:
+        np.testing.assert_allclose(xmap(inner, in_axes={0: "i"}, out_axes={0: "i"})(X), X.sum(1), rtol=1e-4)
 
 
 # --- pdot ----------------------------------------------------------------------------------------------------------------------------

@@ -63,6 +63,15 @@ def _is_entry(x) -> bool:
     return isinstance(x, (list, tuple)) and len(x) > 0 and x[-1] is ...
 
 
+def _entries(axes, tree, where: str, whose: str) -> list:
+    """The entry for each leaf of a structure; TypeError for what is none."""
+    entries = broadcast_prefix(axes, tree, _is_entry, where, whose)
+    for entry in entries:
+        if not _is_entry(entry):
+            raise TypeError(f"{where}: the dimensions with names are given as {{dimension: name}} or as a list of names that ends with ..., got {entry!r:.100}")
+    return entries
+
+
 def _dimensions(entry, ndim: int, where: str) -> dict[Any, int]:
     """name -> dimension, of an array of `ndim` dimensions, named ones included."""
     pairs = entry.items() if isinstance(entry, dict) else enumerate(entry[:-1])
@@ -101,7 +110,8 @@ def xmap(fun: Callable, in_axes: Any, out_axes: Any, *, axis_sizes: dict | None 
         Without: the axis is a batch on each device.
     donate_argnums: as for jit.
 
-    Raises ValueError where sizes differ or can't be cut, an axis of the mesh is missing or used for two names, or a name for two dimensions.
+    Raises ValueError where sizes differ or can't be cut, an axis of the mesh is missing or used for two names, or a name for two dimensions, and
+    for axis_resources within a map over devices; TypeError for entries of in_axes or out_axes that name no dimensions.
 
     >>> xmap(lambda x, y: lax.pdot(x, y, "i"), in_axes=({0: "i"}, {0: "i"}), out_axes={})(x, y)        # x · y
     """
@@ -135,12 +145,16 @@ def _compiled(fun: Callable, in_axes, out_axes, axis_sizes: dict, resources: dic
         leaves, tree = tree_flatten(args)
         info = ProgramInfo("xmap", fun, lambda: argument_paths(fun, tree_flatten((args, {}))[1]))
         given = (in_axes,) * len(args) if _is_entry(in_axes) else tuple(in_axes) if isinstance(in_axes, list) else in_axes
-        entries = broadcast_prefix(given, tree, _is_entry, "xmap in_axes", "the tuple of arguments")
+        entries = _entries(given, tree, "xmap in_axes", "the tuple of arguments")
         dims = [_dimensions(entry, typeof(leaf).ndim, f"xmap in_axes of {info.path(i)}") for i, (entry, leaf) in enumerate(zip(entries, leaves))]
         sizes = _sizes(leaves, dims, axis_sizes, info)
         bound = [name for name in sizes if name in state.axes]
         if bound:
             raise ValueError(f"xmap of {info.name}: the axis {bound[0]!r} is that of a map around it; each must have its own")
+        around = [name for name, axis in state.axes.items() if axis.spread] if mesh is not None else []
+        if around:
+            raise ValueError(f"xmap of {info.name}: its axis_resources cut over {mesh}, but it is called in a function that is mapped over devices, along "
+                             f"{around[0]!r}: leave them out here, or name its axes in the xmap around it")
         body = _Body(fun, [_axis(name, size, resources.get(name, ()), mesh) for name, size in sizes.items()], tree, dims, out_axes, info)
         if mesh is None:
             outs = body(*leaves)
@@ -194,7 +208,7 @@ class _Body:
     def _innermost(self, xs: Sequence) -> list:
         with joint_axes({axis.name: axis.parts for axis in self.axes if axis.parts != (axis.name,)}):
             outs, self.out_tree = tree_flatten(self.fun(*self.tree.unflatten(xs)))
-        entries = broadcast_prefix(self.out_axes, self.out_tree, _is_entry, "xmap out_axes", "the result")
+        entries = _entries(self.out_axes, self.out_tree, "xmap out_axes", "the result")
         counts = [len(entry) if isinstance(entry, dict) else len(entry) - 1 for entry in entries]
         self.out_dims = [_dimensions(entry, typeof(out).ndim + n, "xmap out_axes") for entry, out, n in zip(entries, outs, counts)]
         unknown = [name for named in self.out_dims for name in named if name not in self.names]
