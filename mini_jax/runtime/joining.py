@@ -17,8 +17,8 @@ import traceback
 from mini_jax.core import config
 from mini_jax.runtime import platforms, processes, xla
 from mini_jax.runtime.clusters import Place, split_address
-from mini_jax.runtime.processes import ENDED, Joined, Limits, named
-from mini_jax.runtime.watch import Hub, Link, listen, relay, whereabouts
+from mini_jax.runtime.processes import ENDED, Joined, Limits
+from mini_jax.runtime.watch import Hub, Link, is_loopback, listen, relay, whereabouts
 
 PATIENCE = 1_000_000                                    # seconds for which XLA's service waits for a silent process: the watch is quicker
 _failure: str | None = None                             # of this process: what it was that nobody has caught
@@ -39,7 +39,7 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
     deadline = time.monotonic() + limits.arrival
     host, port = split_address(place.address)
     # Where process 0 listens: at all addresses of its machine; but not for other machines what is for this one alone.
-    where, port_here = split_address(bind_address) if bind_address else ("127.0.0.1" if _is_loopback(host) else None, port)
+    where, port_here = split_address(bind_address) if bind_address else (None if not is_loopback(host) else "::1" if host == "::1" else "127.0.0.1", port)
     hub = link = None
     try:
         if place.process == 0:
@@ -49,12 +49,12 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
             link.say("late", limits.arrival)            # it will be refused, in words that say who is missing
             if not link.wait(lambda: link.started, 5):
                 raise RuntimeError(f"distributed.initialize: process 0, at {place.address}, doesn't answer")
-        own, peer = [end[0] for end in (link.peer.connection.getsockname(), link.peer.connection.getpeername())]
+        own = hub.address if hub else link.peer.connection.getsockname()[0]      # where others reach this process
         end = int(limits.shutdown) + 10
         service = _service(where, place.count, link, end) if hub else None
         if not link.wait(lambda: link.service, max(deadline - time.monotonic(), 10)):
             raise RuntimeError("distributed.initialize: process 0 has not started XLA's service in time")
-        address = _joined(own, link.service) if hub else f"127.0.0.1:{relay(peer, link.service)}"
+        address = _joined(where or "127.0.0.1", link.service) if hub else f"127.0.0.1:{relay(link.peer.connection.getpeername()[0], link.service)}"
         client = xla.distributed_client(address, place.process, timeout=max(10, int(deadline - time.monotonic())), patience=PATIENCE, shutdown_timeout=end)
         client.connect()
     except BaseException:
@@ -104,10 +104,6 @@ def _cpu_devices() -> int:
     flags = os.environ.get("XLA_FLAGS", "").split()
     forced = [flag.partition("=")[2] for flag in flags if flag.startswith("--xla_force_host_platform_device_count=")]
     return count if count > 0 else int(forced[-1]) if forced else 1
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _joined(host: str, port: int) -> str:

@@ -34,6 +34,11 @@ def listen(host: str | None, port: int) -> socket.socket:
     return socket.create_server((host or "", port), family=family, backlog=1024)
 
 
+def is_loopback(host: str) -> bool:
+    """Is this an address that no other machine can reach?"""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
 _LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -108,6 +113,7 @@ class Hub:
         self.meetings: dict[tuple, dict[int, str]] = {}
         self.started = self.ended = self.closed = False  # have all come; has one ended that shouldn't have; shall this thread end
         self.refusal: str | None = None
+        self.address: str | None = None                 # of this machine, as others reach it
         self.selector = selectors.DefaultSelector()
         self.selector.register(server, selectors.EVENT_READ)
         self.wake, woken = socket.socketpair()
@@ -224,6 +230,9 @@ class Hub:
         else:
             peer.number = number
             self.peers[number] = peer
+            address = peer.connection.getsockname()[0].removeprefix("::ffff:")
+            if self.address is None or not is_loopback(address):
+                self.address = address
             if len(self.peers) == self.count:
                 self.started = True
                 self._tell(self.peers, "start")
