@@ -21,12 +21,12 @@ from lowering.products import matrices
 from lowering.repeats import grown
 from mini_jax.core import dtypes, source
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, subprograms
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, holders, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax.elementwise import add, bitwise_or
 from mini_jax.lax.identities import optimization_barrier_p
-from mini_jax.lax.shapes import reshape_p
+from mini_jax.lax.shapes import convert_element_type_p, reshape_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
 # It occurs only in programs that are about to be written.
@@ -84,6 +84,7 @@ def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Ja
     if sum([len(program.eqns) for program in programs]) < costs.fewest:
         return jaxpr
     calls = Counter([labels.structure(eqn.params["jaxpr"]) for program in programs for eqn in program.eqns if eqn.primitive.name == "jit"])
+    within = _within_operations(programs)
     new: dict[Jaxpr, Jaxpr] = {}
     kept: dict[int, dict] = {}                   # structure of a jitted function that is called several times -> parameters of its calls
 
@@ -103,12 +104,28 @@ def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Ja
         return JaxprEqn(outlined_p, eqn.invars, eqn.outvars, params, NO_EFFECTS, eqn.source)
 
     for program in programs:
+        if program in within:
+            new[program] = program
+            continue
         eqns = [renewed(eqn) if eqn.params else eqn for eqn in program.eqns]
         changed = any([a is not b for a, b in zip(eqns, program.eqns)])
         new[program] = result = _with_functions(program.replace(eqns=eqns) if changed else program, costs, labels, notes)
         if result is not program is not jaxpr:
             labels.alike(result, program)
     return new[jaxpr]
+
+
+_OPERATIONS = frozenset(["reductions", "windows", "indexing", "sorting"])
+
+
+def _within_operations(programs: Sequence[Jaxpr]) -> set[Jaxpr]:
+    """Of programs, inner ones first, those that say how a reduction, window or scatter joins entries, and all in them: XLA allows no calls there."""
+    found: set[Jaxpr] = set()
+    for program in reversed(programs):
+        for eqn, held in holders(program):
+            if program in found or eqn.primitive.facts.get("family") in _OPERATIONS:
+                found.update(held)
+    return found
 
 
 def _with_programs(eqn: JaxprEqn, new: dict[Jaxpr, Jaxpr]) -> JaxprEqn:
@@ -609,7 +626,8 @@ def _placed(parts: Sequence, dimension: int):
     """The concatenation of arrays: of few as a sum of what is zero elsewhere, one loop (x + -0.0 is x for all x); of more part by part."""
     first = parts[0]
     floating = dtypes.is_floating(first.dtype) or dtypes.is_complex(first.dtype)
-    join, zero = (bitwise_or if dtypes.is_bool(first.dtype) else add), (np.float32(-0.0) if floating else np.int32(0)).astype(first.dtype)
+    zero = convert_element_type_p.bind(np.float32(-0.0) if floating else np.int32(0), new_dtype=np.dtype(first.dtype), weak_type=False)
+    join = bitwise_or if dtypes.is_bool(first.dtype) else add
     whole, at, size = None, 0, sum([part.shape[dimension] for part in parts])
     for part in parts:
         if whole is None or len(parts) <= _FEW:
