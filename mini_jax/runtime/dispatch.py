@@ -17,13 +17,12 @@ from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import caches, disk_cache, large, nonfinite, processes, quick, xla
+from mini_jax.runtime import caches, large, nonfinite, processes, quick, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
 from mini_jax.runtime.meshes import Mesh, NamedSharding, over, replicated_over, sharding_of
 from mini_jax.runtime.progress import compiling
-from mini_jax.runtime.recall import recall
 from mini_jax.runtime.sharding import pmap_sharding
 
 _flatten = xla.registry.flatten
@@ -58,14 +57,25 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
             return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
 
     def make():
-        start = time.perf_counter()
-        loaded, stored = (compile(), None) if lowered.callbacks else disk_cache.load(lowered.digest, lowered.name, devices, options, counts, compile)
+        start, disk = time.perf_counter(), None if lowered.callbacks else _disk_cache()
+        loaded, stored = (compile(), None) if disk is None else disk.load(lowered.digest, lowered.name, devices, options, counts, compile)
         if logs.compiles.value:
             logs.compiled(lowered, time.perf_counter() - start, stored)
         return loaded
     if lowered.callbacks:
         return make()
     return caches.code(lowered.digest, (tuple(devices), tuple(sorted((options or {}).items())), *counts.items()), make)
+
+
+def _disk_cache():
+    """The cache on disk (`runtime.disk_cache`) if there is one; only who has one needs to load the file."""
+    if not _disk_directory.value:
+        return None
+    from mini_jax.runtime import disk_cache
+    return disk_cache if disk_cache.in_use() else None
+
+
+_disk_directory = config.options["compilation_cache_dir"]
 
 
 def grid_sharding(devices: Sequence[xla.Device], cuts: Sequence[Cut], type_):
@@ -182,7 +192,8 @@ def load(jaxpr, consts: Sequence, at: Placement, *, eager: bool = False, options
     """Lower and compile a program for its placement. eager: it is an operation, or a function of the library, that runs by itself."""
     write = lambda: lower_at(jaxpr, consts, at, out_shardings=out_shardings, **how)
     by_text = None if at.mesh is not None or at.device.platform != "cpu" else _options_alone if eager else large.options
-    if at.mesh is None and disk_cache.in_use():
+    if at.mesh is None and _disk_cache() is not None:
+        from mini_jax.runtime.recall import recall
         lowered, chosen = recall(jaxpr, consts, write, by_text, platform=at.device.platform, **how)
     else:
         lowered = write()
