@@ -8,13 +8,15 @@ import pytest
 
 import mini_jax as jax
 import mini_jax.numpy as jnp
-from lowering.labels import Labels
+from lowering.labels import Labels, inner_first
 from lowering.outline import Notes, outlined
+from lowering.products import matrices
 from mini_jax import lax
 from mini_jax.core import config
-from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var
+from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var, dce, subprograms
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise
+from mini_jax.runtime import large, xla
 
 VECTOR = array_type((4,), np.dtype("float32"))
 X = np.linspace(-1, 1, 4, dtype=np.float32)
@@ -340,6 +342,70 @@ def test_functions_that_users_jitted_are_called_as_they_are():
         text = jax.jit(lambda x: cell(cell(cell(x)))).lower(X).as_text()
     assert text.count('call @cell(') == text.count('inlineable = "false"') - text.count("call @cell_") == 3 or text.count('call @cell(') == 3
     assert text.count("func.func private @cell(") == 1 and "// 3 calls of" in text
+
+
+def test_what_joins_the_entries_of_a_reduction_or_scatter_holds_no_functions():
+    @jax.jit
+    def twice(a):
+        return jnp.sin(jnp.cos(a) * 0.5) + jnp.sin(jnp.cos(a + 1) * 0.5)
+
+    def fun(x):
+        y = lax.reduce(x, np.float32(0), lambda a, b: twice(a) + twice(b), (0,))
+        return y + lax.reduce_window(x, np.float32(0), lambda a, b: twice(a) + twice(b), (2,), (1,), "VALID")
+    result = outlined(program_of(fun, X), "eager")
+    inner = [sub for program in inner_first(result) for eqn in program.eqns if eqn.primitive.name.startswith("reduce") for _, sub in subprograms(eqn.params)]
+    assert len(inner) == 2 and not any([calls(program) for joined in inner for program in inner_first(joined)])
+    with config.outline("eager"):
+        jax.block_until_ready(jax.jit(fun)(X))
+
+
+def test_products_take_transposed_operands_as_they_are_and_give_transposed_results():
+    def fun(q, k, v):
+        out = []
+        for _ in range(3):
+            scores = q @ k.transpose(0, 2, 1)
+            q = scores @ v
+            out.append((v.transpose(0, 2, 1) @ scores).transpose(0, 2, 1))
+        return q, out
+    rng = np.random.default_rng(0)
+    q, k, v = [rng.normal(size=(2, 3, 3)).astype(np.float32) for _ in range(3)]
+    program = program_of(fun, q, k, v)
+    result = matrices(program)
+    assert_well_formed(result)
+    assert "transpose" not in [eqn.primitive.name for eqn in dce(result).eqns]
+    for a, b in zip(run(program, [q, k, v]), run(result, [q, k, v]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_products_of_many_dimensions_are_products_of_matrices():
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    for shapes, numbers in [(((2, 3, 4), (4, 5)), (((2,), (0,)), ((), ()))), (((2, 3, 4), (2, 3, 5)), (((0, 1), (0, 1)), ((), ()))),
+                            (((4, 2, 3), (2, 5, 4, 1)), (((0,), (2,)), ((1,), (0,)))), (((3,), (3,)), (((0,), (0,)), ((), ()))),
+                            (((1, 3), (3, 1)), (((1,), (0,)), ((), ()))), (((2, 3), (4, 5)), (((), ()), ((), ()))),
+                            (((2, 6, 3, 4), (6, 4, 3, 2)), (((2, 3), (2, 1)), ((0, 1), (3, 0))))]:
+        x, y = [draw(*shape) for shape in shapes]
+        program = program_of(lambda x, y: lax.dot_general(x, y, numbers), x, y)
+        result = matrices(program)
+        assert_well_formed(result)
+        assert all(len(t.shape) <= 3 for eqn in result.eqns if eqn.primitive.name == "dot_general" and numbers[0][0] for t in eqn.in_types)
+        np.testing.assert_allclose(run(result, [x, y])[0], run(program, [x, y])[0], rtol=1e-5, atol=1e-6)
+
+
+def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
+    call = 'func.call @f(%0) {mhlo.frontend_attributes = {inlineable = "false"}}'
+    product = "stablehlo.dot_general %0, %1, contracting_dims = [1] x [{}] : (tensor<{}x512x{}>, tensor<{}x{}>) -> tensor<1xf32>"
+    total = "stablehlo.reduce(%1 init: %2) applies stablehlo.add across dimensions = [{}] : (tensor<{}xf32>, tensor<f32>) -> tensor<1xf32>"
+    late, types, tree = xla.EXTRA_OPTIONS, "xla_cpu_experimental_ynn_fusion_type", "xla_disable_hlo_passes"
+    for lines, wanted in [((), {late, types, tree}),
+                          ((product.format(0, 16, "f32", "512x256", "f32"),), {late, types, tree}),
+                          ((product.format(1, 256, "f32", "256x512", "f32"),), {late, types, tree}),
+                          ((product.format(1, 16, "f32", "256x512", "f32"),), {late}),
+                          ((product.format(0, 16, "bf16", "512x256", "bf16"),), {late}),
+                          ((total.format(1, "4096x1024"),), {late, types, tree}), ((total.format(0, "256x128"),), {late, types, tree}),
+                          ((total.format(0, "4096x1024"),), {late, types}), ((total.format(1, "2x100000"),), {late, types})]:
+        assert set(large.options("\n".join([call, *lines]))) == wanted
+        assert large.options("\n".join(lines)) == {}
 
 
 def test_programs_nested_beyond_the_recursion_limit():

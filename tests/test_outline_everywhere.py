@@ -1,4 +1,4 @@
-"""The outliner at its most eager on what the other tests are about: every primitive on its samples, derivatives of control flow, and refs.
+"""The outliner at its most eager on what the other tests are about: almost every primitive on its samples, derivatives of control flow, and refs.
 
 Each program does everything twice, the second time on other values, so that all of it becomes functions; it must compute what it computes
 without. (With MINI_JAX_OUTLINE=eager the whole suite runs so.)
@@ -14,6 +14,8 @@ from tests.test_primitives import CASES, application, draw, usual_dtype
 
 PIECE = 40                                  # samples in one program
 TIMES = 2
+SERIES = {"igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta", "polygamma", "zeta"}    # seconds to compile
+SAMPLES = [case.values for case in CASES if case.values[0].name not in SERIES]
 
 
 def both(fun, *args):
@@ -37,9 +39,9 @@ def assert_same(have, want, rounding=64):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("first", range(0, len(CASES), PIECE))
+@pytest.mark.parametrize("first", range(0, len(SAMPLES), PIECE))
 def test_every_primitive(first):
-    cases = [case.values for case in CASES[first:first + PIECE]]
+    cases = SAMPLES[first:first + PIECE]
     operands = [[draw(sample, usual_dtype(primitive, sample), seed) for seed in range(TIMES)] for primitive, sample in cases]
 
     def everything(operands):
