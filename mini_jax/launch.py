@@ -26,8 +26,8 @@ _GLOO = re.compile(rb"(?=.*(?:\[Gloo\]|peer ranks))(?:\[Gloo\] Rank |\d+| is con
 def add_to(commands) -> None:
     """The words of the command line."""
     parser = commands.add_parser("launch", help="run a script as several processes of this machine that work together",
-                                 description="Run a script, which calls distributed.initialize() without arguments, as several processes of this machine. What they print "
-                                             "is shown with their numbers; when one fails all are ended, and the exit status is that one's.")
+                                 description="Run a script, which calls distributed.initialize() without arguments, as several processes of this machine. What they "
+                                             "print is shown with their numbers; when one fails all are ended, and the exit status is that one's.")
     parser.add_argument("-n", "--processes", type=_positive, required=True, metavar="N", help="how many processes")
     parser.add_argument("--devices", type=_positive, metavar="D", help="with D CPU devices each")
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is the name of a module")
@@ -60,6 +60,8 @@ def environment(number: int, count: int, address: str, devices: int | None) -> d
     if "JAX_HEARTBEAT_TIMEOUT_SECONDS" not in out:
         out.setdefault("MINI_JAX_HEARTBEAT_TIMEOUT_SECONDS", "20")
     if devices:
+        for name in ("JAX_NUM_CPU_DEVICES", "MINI_JAX_NUM_CPU_DEVICES"):       # which would go before XLA's flag
+            out.pop(name, None)
         flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", out.get("XLA_FLAGS", ""))
         out["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={devices}".strip()
     return out

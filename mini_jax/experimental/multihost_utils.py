@@ -20,7 +20,8 @@ from mini_jax.runtime.meshes import Mesh, NamedSharding, PartitionSpec, entry_na
 from mini_jax.transforms.api import block_until_ready
 from mini_jax.transforms.jit import jit
 
-__all__ = ["assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array", "host_local_array_to_global_array", "process_allgather", "sync_global_devices"]
+__all__ = ["assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array", "host_local_array_to_global_array", "process_allgather",
+           "sync_global_devices"]
 
 
 def sync_global_devices(name: str) -> None:
@@ -73,8 +74,8 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     others = [i for i, row in enumerate(rows) if not np.array_equal(row, rows[0])]
     if others:
         values = lambda i: f"{tree.unflatten(_unpacked(rows[i], leaves))!r:.300}"
-        raise AssertionError((f"{fail_message}: " if fail_message else "") + f"process 0 has {values(0)}, {processes.named(others)} {'has' if len(others) == 1 else 'have'} "
-                             f"{'; '.join([values(i) for i in others[:3]])}")
+        raise AssertionError((f"{fail_message}: " if fail_message else "") + f"process 0 has {values(0)}, {processes.named(others)} "
+                             f"{'has' if len(others) == 1 else 'have'} {'; '.join([values(i) for i in others[:3]])}")
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
@@ -157,7 +158,8 @@ def _own_mesh(mesh: Mesh) -> Mesh:
         raise ValueError(f"this process, {process_index()}, has no device of {mesh}")
     block = tuple([slice(low, high + 1) for low, high in zip(own.min(0), own.max(0))])
     if (numbers[block] != process_index()).any():
-        raise ValueError(f"the devices of process {process_index()} are not a block of {mesh}: make arrays with make_array_from_callback or make_array_from_single_device_arrays")
+        raise ValueError(f"the devices of process {process_index()} are not a block of {mesh}: make arrays with make_array_from_callback or "
+                         "make_array_from_single_device_arrays")
     return Mesh(mesh.devices[block], mesh.axis_names, mesh.axis_types)
 
 

@@ -31,7 +31,8 @@ def local_devices(process_index: int | None = None, backend: str | None = None, 
         return client.local_devices()
     found = [device for device in client.devices() if device.process_index == process_index]
     if not found and not 0 <= process_index < process_count(backend):
-        raise ValueError(f"unknown process_index {process_index}: there {'is one process, 0' if process_count(backend) == 1 else f'are {process_count(backend)} processes, from 0 on'}")
+        count = process_count(backend)
+        raise ValueError(f"unknown process_index {process_index}: there {'is one process, 0' if count == 1 else f'are {count} processes, from 0 on'}")
     return found
 
 

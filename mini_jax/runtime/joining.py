@@ -114,8 +114,8 @@ def _hub(where: str | None, port: int, count: int, limits: Limits) -> Hub:
     try:
         return Hub(listen(where, port), count, limits.arrival, limits.silence)
     except OSError as error:
-        raise OSError(error.errno, f"distributed.initialize: process 0 can't listen at {_joined(where or '*', port)}: {error.strerror or error}. If something else, or "
-                      "another process that is process 0 too, is there already, choose another port in coordinator_address") from None
+        raise OSError(error.errno, f"distributed.initialize: process 0 can't listen at {_joined(where or '*', port)}: {error.strerror or error}. If something "
+                      "else, or another process that is process 0 too, is there already, choose another port in coordinator_address") from None
 
 
 def _service(where: str | None, count: int, link: Link, end: int):
@@ -140,8 +140,8 @@ def _reach(host: str, port: int, place: Place, deadline: float) -> socket.socket
     while True:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise RuntimeError(f"distributed.initialize: process {place.process} can't reach process 0 at {place.address}: {reason}. Is that the address of the machine "
-                               "where process 0 runs, has process 0 called distributed.initialize, and may connections go there?")
+            raise RuntimeError(f"distributed.initialize: process {place.process} can't reach process 0 at {place.address}: {reason}. Is that the address of the "
+                               "machine where process 0 runs, has process 0 called distributed.initialize, and may connections go there?")
         try:
             return socket.create_connection((host, port), min(left, 10))
         except OSError as error:

@@ -80,8 +80,8 @@ def make_array_from_process_local_data(sharding, local_data, global_shape: Seque
     for d, (have, whole, parts) in enumerate(zip(local.shape, shape, edges)):
         low, high = min(parts)[0], max(parts)[1]
         if have not in (whole, high - low):
-            raise ValueError(f"make_array_from_process_local_data: dimension {d} of the data has size {have}; the whole, of shape {shape}, has {whole}, of which this process's "
-                             f"devices hold {high - low}: it must be one of these")
+            raise ValueError(f"make_array_from_process_local_data: dimension {d} of the data has size {have}; the whole, of shape {shape}, has {whole}, of which "
+                             f"this process's devices hold {high - low}: it must be one of these")
         start.append(0 if have == whole else low)
 
     def data(index: Index):

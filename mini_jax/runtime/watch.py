@@ -327,7 +327,8 @@ class Link:
         if not self.wait(lambda: key in self.met, seconds):
             self.say("absent", numbers, count)
             self.wait(lambda: self.absent, 2)
-            raise TimeoutError(f"{named(self.absent or numbers)} {'has' if len(self.absent or numbers) == 1 else 'have'} not come to {what} within {seconds:g} s. {self.everyone()}")
+            absent = self.absent or numbers
+            raise TimeoutError(f"{named(absent)} {'has' if len(absent) == 1 else 'have'} not come to {what} within {seconds:g} s. {self.everyone()}")
         said = self.met.pop(key)
         return None if said is None else dict(map(tuple, said))
 
