@@ -100,6 +100,7 @@ def test_xmap_within_xmap_and_vmap():
     (lambda: xmap(lambda x: x, {0: "i"}, {0: "i"}, axis_resources={"i": "x", "j": "x"}), ValueError, "two names"),
     (lambda: xmap(lambda x: x, (0,), {0: "i"})(X), TypeError, "list of names that ends with"),
     (lambda: xmap(lambda x: x, {0: "i"}, 0)(X), TypeError, "out_axes: the dimensions with names"),
+    (lambda: xmap(lambda x: x, {0: "i"}, {0: "i"}, axis_resources={"k": "x"})(X), ValueError, "axis_resources has the axis 'k'"),
     (lambda: xmap(lambda x: lax.psum(x, "nope"), {0: "i"}, {})(X), NameError, "nope"),
     (lambda: jax.vmap(lambda x: xmap(lambda x: x, {0: "i"}, {0: "i"})(x), axis_name="i")(X), ValueError, "each must have its own"),
 ])
@@ -158,3 +159,20 @@ def test_pdot_has_derivatives():
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     with pytest.raises(NameError, match="unbound axis name"):
         lax.pdot(A, A, "i")
+
+
+def test_gradients_of_pdot_are_those_of_psum():
+    """Of each index and in total, of operands that vary and of one that all share, over a batch and over devices; and forward."""
+    product = lambda w, x: lax.psum(jnp.dot(x, w), "i")
+    contracted = lambda w, x: lax.pdot(x, w, "i", ((0,), (0,)))
+    x, w = A[:, 0], B[0, 0]
+    for how in (jax.vmap, jax.pmap):
+        found = []
+        for f in (product, contracted):
+            loss = lambda w, x: jnp.sum(jnp.sin(f(w, x)) * jnp.sum(x))
+            of = lambda g: how(g, in_axes=(None, 0), axis_name="i")(w, x)
+            second = jax.grad(lambda w: jnp.sum(how(jax.grad(loss), in_axes=(None, 0), axis_name="i")(w, x) ** 2))
+            found.append([of(jax.grad(loss)), of(jax.grad(loss, argnums=1)), how(jax.grad(loss, reduce_axes=("i",)), in_axes=(None, 0), out_axes=None,
+                          axis_name="i")(w, x), of(lambda w, x: jax.jvp(loss, (w, x), (w * jnp.sum(x), x + 1))[1]), second(w)])
+        for one, other in zip(*found):
+            np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)

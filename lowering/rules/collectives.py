@@ -9,6 +9,8 @@ from lowering.rules.slicing import whole_bytes
 from mini_jax.core import dtypes
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives
+from mini_jax.lax.dot import dot_general_p
+from mini_jax.lax.products import pdot_p
 
 
 def _among(e, groups: Sequence[Sequence[int]], operation: str) -> str:
@@ -107,6 +109,13 @@ def _move(e, eqn, x):
                                                  f"split_dimension = {d} : i64", ""),
     }[eqn.primitive]
     return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, index_groups=params["groups"], reduction=reduction)
+
+
+@lowers(pdot_p)
+def _product(e, eqn, x, y):
+    params = {name: value for name, value in eqn.params.items() if name != "axes"}
+    summed = lambda x, y: collectives.psum_p.bind(dot_general_p.bind(x, y, **params), axes=eqn.params["axes"], groups=None)
+    return e.via(summed, eqn.in_types, (x, y))[0]
 
 
 @lowers(collectives.pvary_p)

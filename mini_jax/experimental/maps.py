@@ -148,6 +148,10 @@ def _compiled(fun: Callable, in_axes, out_axes, axis_sizes: dict, resources: dic
         entries = _entries(given, tree, "xmap in_axes", "the tuple of arguments")
         dims = [_dimensions(entry, typeof(leaf).ndim, f"xmap in_axes of {info.path(i)}") for i, (entry, leaf) in enumerate(zip(entries, leaves))]
         sizes = _sizes(leaves, dims, axis_sizes, info)
+        unknown = [name for name in resources if name not in sizes]
+        if unknown:
+            raise ValueError(f"xmap of {info.name}: axis_resources has the axis {unknown[0]!r}, but no argument has it, nor axis_sizes; the axes are "
+                             f"{', '.join(map(repr, sizes)) or 'none'}")
         bound = [name for name in sizes if name in state.axes]
         if bound:
             raise ValueError(f"xmap of {info.name}: the axis {bound[0]!r} is that of a map around it; each must have its own")

@@ -306,13 +306,14 @@ def _sized(x, d: int) -> bool:
     return x.shape[d] != 1
 
 
-def _dot_batch(axis, args, dims, *, dimension_numbers, **params):
-    """Both batched: one more batch dimension, the first. One batched: a free dimension more, and still one product."""
+def batched_numbers(args, dims, dimension_numbers) -> tuple[tuple, int]:
+    """The dimension numbers of a batch of products, and where its dimension is in the result.
+
+    Both batched: one more batch dimension, the first. One batched: a free dimension more, and still one product.
+    """
     (lhs, rhs), (dl, dr) = args, dims
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
-    shifted = lambda numbers, d: numbers if d is None else tuple([n + (n >= d) for n in numbers])
-    lhs_contract, lhs_batch = shifted(lhs_contract, dl), shifted(lhs_batch, dl)
-    rhs_contract, rhs_batch = shifted(rhs_contract, dr), shifted(rhs_batch, dr)
+    (lhs_contract, lhs_batch), (rhs_contract, rhs_batch) = [
+        [_shifted(numbers, d) for numbers in side] for side, d in zip(zip(*dimension_numbers), dims)]
     if dl is not None and dr is not None:
         lhs_batch, rhs_batch, dim = (dl, *lhs_batch), (dr, *rhs_batch), 0
     elif dl is not None:
@@ -320,7 +321,24 @@ def _dot_batch(axis, args, dims, *, dimension_numbers, **params):
     else:
         dim = (len(lhs_batch) + len(free_dims(typeof(lhs).ndim, lhs_contract, lhs_batch))
                + free_dims(typeof(rhs).ndim, rhs_contract, rhs_batch).index(dr))
-    return dot_general_p.bind(lhs, rhs, dimension_numbers=((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)), **params), dim
+    return ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)), dim
+
+
+def contracted_numbers(dims, dimension_numbers) -> tuple:
+    """The dimension numbers of the sum of a batch of products, both operands batched."""
+    (lhs_contract, lhs_batch), (rhs_contract, rhs_batch) = [
+        [_shifted(numbers, d) for numbers in side] for side, d in zip(zip(*dimension_numbers), dims)]
+    return ((dims[0], *lhs_contract), (dims[1], *rhs_contract)), (lhs_batch, rhs_batch)
+
+
+def _shifted(numbers: tuple, d: int | None) -> tuple:
+    """Dimensions, counted with a further one that stands at d."""
+    return numbers if d is None else tuple([n + (n >= d) for n in numbers])
+
+
+def _dot_batch(axis, args, dims, *, dimension_numbers, **params):
+    numbers, dim = batched_numbers(args, dims, dimension_numbers)
+    return dot_general_p.bind(*args, dimension_numbers=numbers, **params), dim
 
 
 dot_general_p.type_rule, dot_general_p.jvp, dot_general_p.transpose, dot_general_p.batch = (

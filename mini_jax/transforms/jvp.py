@@ -201,10 +201,11 @@ class JVPTrace(Trace):
 def _varied(tangent, primal):
     """A tangent that a linear program records, varying along the named axes along which the value does: what a rule handed on as it is, as
     that of b in x + b, was broadcast, and its cotangent is to be summed."""
-    if type(tangent) is Zero:
+    varying = typeof(primal).varying
+    if not varying or type(tangent) is Zero or varying <= typeof(tangent).varying:
         return tangent
-    missing = typeof(primal).varying - typeof(tangent).varying
-    return pvary_p.bind(tangent, axes=tuple([name for name in state.axes if name in missing])) if missing else tangent
+    missing = varying - typeof(tangent).varying
+    return pvary_p.bind(tangent, axes=tuple([name for name in state.axes if name in missing]))
 
 
 def jvp_flat(fun: Callable, primals: Sequence, tangents: Sequence, info: ProgramInfo | None = None) -> tuple[list, list]:
