@@ -107,10 +107,11 @@ def test_trace_key_is_equal_exactly_when_the_traced_options_are():
     assert key == module.trace_key() and hash(key) == hash(module.trace_key())
     for name, value in [("enable_x64", True), ("default_matmul_precision", "high"), ("numpy_dtype_promotion", "strict"),
                         ("outline", "off"), ("default_device", "cpu"), ("disable_jit", True), ("debug_nans", True)]:
+        before = options[name].value
         with options[name](value):
             changed = module.trace_key()
             assert changed != key
-            with options[name](options[name].default):
+            with options[name](before):
                 assert module.trace_key() == key
         assert module.trace_key() == key
     with module.log_compiles(), options["compilation_cache_dir"]("/tmp"):
