@@ -19,6 +19,7 @@ import time
 from mini_jax.runtime.processes import ENDED, named
 
 GRACE, TERMINATION = 2.0, 5.0           # seconds: for the others to end by themselves; after SIGTERM, until SIGKILL
+_LIBC = ctypes.CDLL(None)
 # Gloo reports each connection, by threads that write through each other.
 _GLOO = re.compile(rb"(?=.*(?:\[Gloo\]|peer ranks))(?:\[Gloo\] Rank |\d+| is connected to | peer ranks\. Expected number of connected peer ranks is : |\s)+")
 
@@ -165,4 +166,4 @@ def _signal(group: int, number: int) -> None:
 def _die_with_parent() -> None:
     """In a child before its program: the kernel kills it when the launcher dies, however that is."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)      # PR_SET_PDEATHSIG
+        _LIBC.prctl(1, signal.SIGKILL)                  # PR_SET_PDEATHSIG

@@ -396,6 +396,7 @@ for step in range(10000):
         print("child", child, flush=True)
         if way == "kill": os.kill(os.getpid(), signal.SIGKILL)
         if way == "stop": os.kill(os.getpid(), signal.SIGSTOP)
+        sys.excepthook = lambda kind, error, tb: print(f"{kind.__name__}: {error}")        # as pretty printers of errors do
         if way == "raise": raise ValueError("no more data")
         if way == "stay": time.sleep(60)
 """

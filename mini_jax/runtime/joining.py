@@ -21,7 +21,6 @@ from mini_jax.runtime.processes import ENDED, Joined, Limits
 from mini_jax.runtime.watch import Hub, Link, is_loopback, listen, relay, whereabouts
 
 PATIENCE = 1_000_000                                    # seconds for which XLA's service waits for a silent process: the watch is quicker
-_failure: str | None = None                             # of this process: what it was that nobody has caught
 
 
 def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
@@ -72,7 +71,7 @@ def join(place: Place, limits: Limits, bind_address: str | None = None) -> None:
         xla.set_client_options(platform, distributed_client=client, node_id=place.process, num_nodes=place.count)
     # Programs that wait for other processes hold XLA's threads for longer: with 0.10, 24 of two devices each are too many, and all wait for ever.
     xla.replicas_start.EVERY = 2
-    _notice_failures()
+    _explain_messages()
     atexit.register(leave)
     os.register_at_fork(after_in_child=_forget)
     xla.client()                                        # now, since all must do it together
@@ -156,8 +155,9 @@ def leave() -> None:
     if processes.joined is None:
         return
     place, limits, link, client, hub, service = processes.joined
-    if _failure is not None:
-        link.say("failed", _failure)
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)      # the exception that ends this process, if nobody is at a prompt
+    if error is not None:
+        link.say("failed", "".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:300])
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, 15)    # XLA may wait, in what follows, for what others never send
@@ -168,7 +168,7 @@ def leave() -> None:
         if not link.wait(lambda: link.over, limits.shutdown):
             text = f"it is done, but not all others are {limits.shutdown:g} s later: they may be waiting for something that it doesn't do. {link.everyone()}"
             link.say("failed", text)
-            time.sleep(0.5)                             # let it be told to the others
+            time.sleep(0.5)
             _stop(f"process {place.process}: {text}")
         client.shutdown()
         if hub:
@@ -177,22 +177,20 @@ def leave() -> None:
     processes.joined = None
 
 
-def _notice_failures() -> None:
-    """Remember an exception that ends this process, to tell the others."""
+def _explain_messages() -> None:
+    """Let an uncaught error of a message between processes be followed by what is behind it: one has ended, which the watch is about to notice,
+    or is late."""
     show = sys.excepthook
 
     def excepthook(kind, error, tb):
-        global _failure
         show(kind, error, tb)
         if processes.joined is not None and "Gloo" in str(error):
             _explain(processes.joined)
-        _failure = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1][:300]
     sys.excepthook = excepthook
 
 
 def _explain(joined: Joined) -> None:
-    """Say what is behind an error of a message between processes: one has ended, which the watch is about to notice, or is late."""
-    time.sleep(2)
+    time.sleep(2)                                       # if one has ended, this process ends here
     _write(f"process {joined.place.process} has waited for what others send it in a program, {joined.limits.collective:g} s at most. {joined.link.everyone()}")
 
 
