@@ -40,6 +40,7 @@ def matrices(program: Jaxpr) -> Jaxpr:
             turned = _turned(eqn, reader)
         if turned is not None:
             done.add(turned.outvars[0])
+            del made[turned.outvars[0]]                        # there is nothing any more of which it is the transpose
         eqns += _as_matrices(turned or eqn, made)
     return program.replace(eqns=eqns)
 
@@ -87,7 +88,7 @@ def _plain(v, batch: Sequence[int], contract: Sequence[int], made: dict[Var, Jax
     while (eqn := made.get(v) if type(v) is Var else None) is not None and eqn.primitive is transpose_p:
         order = eqn.params["permutation"]
         free = [order[d] for d in free_dims(v.aval.ndim, batch, contract)]
-        before, other, over = eqn.invars[0], [order[d] for d in batch], [order[d] for d in contract]
+        before, other, over = eqn.invars[0], tuple([order[d] for d in batch]), tuple([order[d] for d in contract])
         if type(before) is not Var or free != sorted(free) or arrangement(before.aval.shape, other, over)[2]:
             break
         v, batch, contract = before, other, over

@@ -5,6 +5,7 @@ into which it then fuses, again and again, all that produced the operand.
 """
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Sequence
 
@@ -52,12 +53,15 @@ def contracted(lhs: tuple, rhs: tuple) -> tuple[Sequence[int], Sequence[int]]:
     """The dimensions over which two operands, each with its type, batch and contracted dimensions, are contracted, in the order for which
     the least must move."""
     (a, lhs_batch, lhs_contract), (b, rhs_batch, rhs_contract) = lhs, rhs
+    if len(lhs_contract) < 2:
+        return lhs_contract, rhs_contract
     pairs = list(zip(lhs_contract, rhs_contract))
     orders = [tuple(zip(*sorted(pairs, key=lambda pair: pair[side]))) or ((), ()) for side in (0, 1)]
     return min(orders, key=lambda order: _moved(a, lhs_batch, order[0]) + _moved(b, rhs_batch, order[1]))
 
 
-def arrangement(shape: Sequence[int], batch: Sequence[int], contract: Sequence[int]) -> tuple[tuple[int, ...], bool, bool]:
+@lru_cache(maxsize=4096)
+def arrangement(shape: tuple[int, ...], batch: tuple[int, ...], contract: tuple[int, ...]) -> tuple[tuple[int, ...], bool, bool]:
     """The order in which an operand's dimensions are taken: (batch, free, contracted) or (batch, contracted, free); whether the
     contracted ones come first, and whether data must move. Dimensions of size 1 are anywhere."""
     free = free_dims(len(shape), batch, contract)
