@@ -377,6 +377,16 @@ def test_products_take_transposed_operands_as_they_are_and_give_transposed_resul
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_a_product_reads_the_transpose_of_one_that_was_turned():
+    """(a·b)' becomes b'·a' where it stands, so who multiplies it takes it, and no longer what it was the transpose of."""
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=size).astype(np.float32) for size in ((3, 4), (4, 5), (3, 2))]
+    program = program_of(lambda a, b, c: (a @ b).T @ c, *values)
+    result = matrices(program)
+    assert_well_formed(result)
+    np.testing.assert_allclose(run(result, values)[0], (values[0] @ values[1]).T @ values[2], rtol=1e-5)
+
+
 def test_products_of_many_dimensions_are_products_of_matrices():
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
