@@ -135,52 +135,57 @@ def agree(got, want, tolerance=1e-4):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=jax.tree_util.keystr(path))
 
 
-def over_batch(loss, **how):
-    return jax.vmap(jax.grad(loss, reduce_axes=("i",), **how), in_axes=(None, 0, 0), out_axes=None, axis_name="i")
+def gradients(losses, *axes):
+    """Of several losses at once, by name: one program, which is compiled once."""
+    return lambda p, x, ids: {loss.__name__: jax.grad(loss, reduce_axes=axes)(p, x, ids) for loss in losses}
 
 
-def over_devices(loss):
-    return jax.pmap(jax.grad(loss, reduce_axes=("i",)), in_axes=(None, 0, 0), out_axes=None, axis_name="i")
+def over_batch(losses):
+    return jax.vmap(gradients(losses, "i"), in_axes=(None, 0, 0), out_axes=None, axis_name="i")
 
 
-def over_both(loss):
+def over_devices(losses):
+    return jax.pmap(gradients(losses, "i"), in_axes=(None, 0, 0), out_axes=None, axis_name="i")
+
+
+def over_both(losses):
     """Half of the axes are devices'."""
-    inner = jax.vmap(jax.grad(loss, reduce_axes=("i", "j")), in_axes=(None, 0, 0), out_axes=None, axis_name="j")
+    inner = jax.vmap(gradients(losses, "i", "j"), in_axes=(None, 0, 0), out_axes=None, axis_name="j")
     outer = jax.pmap(inner, in_axes=(None, 0, 0), out_axes=None, axis_name="i")
     return lambda p, xs, ids: outer(p, xs.reshape(2, 2, *xs.shape[1:]), ids.reshape(2, 2, *ids.shape[1:]))
 
 
-def over_mesh(loss):
-    mesh = jax.make_mesh((N,), ("i",))
-    one = lambda p, x, ids: jax.grad(lambda p: loss(p, x[0], ids[0]), reduce_axes=("i",))(p)
-    return jax.shard_map(one, mesh=mesh, in_specs=(P(), P("i"), P("i")), out_specs=P())
+def over_mesh(losses):
+    one = lambda p, x, ids: gradients(losses, "i")(p, x[0], ids[0])
+    return jax.shard_map(one, mesh=jax.make_mesh((N,), ("i",)), in_specs=(P(), P("i"), P("i")), out_specs=P())
 
 
-@pytest.mark.parametrize("loss", PER_EXAMPLE, ids=lambda f: f.__name__)
-def test_it_is_the_gradient_of_the_sum(loss):
-    want = jax.jit(total_of(loss))(PARAMS, XS, IDS)
-    agree(jax.jit(over_batch(loss))(PARAMS, XS, IDS), want)
-    agree(over_devices(loss)(PARAMS, XS, IDS), want)
-    agree(over_both(loss)(PARAMS, XS, IDS), want)
-    agree(jax.jit(over_mesh(loss))(PARAMS, XS, IDS), want)
+@pytest.fixture(scope="module")
+def totals():
+    return jax.jit(lambda *args: {loss.__name__: total_of(loss)(*args) for loss in PER_EXAMPLE})(PARAMS, XS, IDS)
+
+
+@pytest.mark.parametrize("how", [over_batch, over_devices, over_both, over_mesh], ids=lambda f: f.__name__)
+def test_it_is_the_gradient_of_the_sum(how, totals):
+    agree(jax.jit(how(PER_EXAMPLE))(PARAMS, XS, IDS), totals)
 
 
 @pytest.mark.parametrize("loss", [dense, embedded, prepared], ids=lambda f: f.__name__)
-def test_it_is_the_same_wherever_jit_is(loss):
-    want = total_of(loss)(PARAMS, XS, IDS)
-    agree(over_batch(loss)(PARAMS, XS, IDS), want)
-    agree(over_batch(jax.jit(loss))(PARAMS, XS, IDS), want)
-    agree(jax.vmap(jax.jit(jax.grad(loss, reduce_axes=("i",))), in_axes=(None, 0, 0), out_axes=None, axis_name="i")(PARAMS, XS, IDS), want)
+def test_it_is_the_same_wherever_jit_is(loss, totals):
+    want, mapped = totals[loss.__name__], lambda f: jax.vmap(f, in_axes=(None, 0, 0), out_axes=None, axis_name="i")(PARAMS, XS, IDS)
+    agree(mapped(jax.grad(loss, reduce_axes=("i",))), want)
+    agree(mapped(jax.grad(jax.jit(loss), reduce_axes=("i",))), want)
+    agree(mapped(jax.jit(jax.grad(loss, reduce_axes=("i",)))), want)
 
 
-@pytest.mark.parametrize("loss", [dense, decayed, scanned, prepared, branched, customized], ids=lambda f: f.__name__)
-def test_without_it_gradients_are_those_of_each_example(loss):
-    each = jax.jit(jax.vmap(jax.grad(loss), (None, 0, 0), axis_name="i"))(PARAMS, XS, IDS)
-    agree(jax.tree.map(lambda g: g.sum(0), each), jax.jit(total_of(loss))(PARAMS, XS, IDS))
-    agree(jax.pmap(jax.grad(loss), in_axes=(None, 0, 0), axis_name="i")(PARAMS, XS, IDS), each)
-    mixed = jax.vmap(jax.vmap(jax.grad(loss, reduce_axes=("i",)), in_axes=(None, 0, 0), out_axes=None, axis_name="i"), in_axes=(None, 0, 0), axis_name="j")
+def test_without_it_gradients_are_those_of_each_example(totals):
+    losses = [dense, decayed, scanned, prepared, branched, customized]
+    each = jax.jit(jax.vmap(gradients(losses), (None, 0, 0), axis_name="i"))(PARAMS, XS, IDS)
+    agree(jax.tree.map(lambda g: np.asarray(g).sum(0), each), {loss.__name__: totals[loss.__name__] for loss in losses})
+    agree(jax.pmap(gradients(losses), in_axes=(None, 0, 0), axis_name="i")(PARAMS, XS, IDS), each)
+    mixed = jax.jit(jax.vmap(over_batch(losses), in_axes=(None, 0, 0), axis_name="j"))
     halves = mixed(PARAMS, XS.reshape(2, 2, 2, 5), IDS.reshape(2, 2, 2))
-    agree(halves, jax.tree.map(lambda g: g.reshape(2, 2, *g.shape[1:]).sum(1), each))
+    agree(halves, jax.tree.map(lambda g: np.asarray(g).reshape(2, 2, *g.shape[1:]).sum(1), each))
 
 
 # --- collectives in the function --------------------------------------------------------------------------------------------------
@@ -225,18 +230,22 @@ def exchanged(p, x, ids):
 SHARED = [alone, mean_loss, normalized, gathered, scattered, extreme, exchanged]
 
 
-@pytest.mark.parametrize("loss", SHARED, ids=lambda f: f.__name__)
-def test_a_loss_that_all_share_has_one_gradient(loss):
-    """Of a loss that is the same along the axis, it is the loss's own: not as many times that as there are examples."""
-    together = lambda p, xs, ids: jax.vmap(loss, (None, 0, 0), out_axes=None, axis_name="i")(p, xs, ids)
-    want = jax.jit(jax.grad(together))(PARAMS, XS, IDS)
-    numeric = lambda key, direction: (together({**PARAMS, key: PARAMS[key] + 1e-2 * direction}, XS, IDS)
-                                      - together({**PARAMS, key: PARAMS[key] - 1e-2 * direction}, XS, IDS)) / 2e-2
+@pytest.fixture(scope="module")
+def shared_gradients():
+    together = lambda loss: lambda p, xs, ids: jax.vmap(loss, (None, 0, 0), out_axes=None, axis_name="i")(p, xs, ids)
+    values = jax.jit(lambda *args: {loss.__name__: together(loss)(*args) for loss in SHARED})
+    found = jax.jit(lambda *args: {loss.__name__: jax.grad(together(loss))(*args) for loss in SHARED})(PARAMS, XS, IDS)
     direction = rng.normal(size=5).astype(np.float32)
-    np.testing.assert_allclose(np.sum(want["b"] * direction), numeric("b", direction), rtol=2e-2, atol=2e-2)
-    agree(jax.jit(over_batch(loss))(PARAMS, XS, IDS), want)
-    agree(over_devices(loss)(PARAMS, XS, IDS), want)
-    agree(jax.jit(over_mesh(loss))(PARAMS, XS, IDS), want)
+    above, below = [values({**PARAMS, "b": PARAMS["b"] + step * direction}, XS, IDS) for step in (1e-2, -1e-2)]
+    for name, gradient in found.items():
+        np.testing.assert_allclose(np.sum(gradient["b"] * direction), (above[name] - below[name]) / 2e-2, rtol=2e-2, atol=2e-2)
+    return found
+
+
+@pytest.mark.parametrize("how", [over_batch, over_devices, over_mesh], ids=lambda f: f.__name__)
+def test_a_loss_that_all_share_has_one_gradient(how, shared_gradients):
+    """Of a loss that is the same along the axis, it is the loss's own: not as many times that as there are examples."""
+    agree(jax.jit(how(SHARED))(PARAMS, XS, IDS), shared_gradients)
 
 
 @pytest.mark.parametrize("along", ["i", "j"])
