@@ -8,6 +8,7 @@ from typing import Any, Collection
 
 import numpy as np
 
+from lowering.digest import UNREAD
 from mini_jax.core.program import Jaxpr, JaxprEqn, Var, axes_used, memoized, subprograms
 
 _HUGE = 1e9                                                   # sizes of calls in calls grow without bounds
@@ -79,7 +80,8 @@ class Labels:
             self._alone -= 1
             label = self._alone
         else:
-            label = self._number((primitive, *[(name, self._exact(value)) for name, value in params.items()],
+            unread = UNREAD.get(primitive.name, ())
+            label = self._number((primitive, *[(name, self._exact(value)) for name, value in params.items() if name not in unread],
                                   *[v.aval.mlir if type(v) is Var else _literal(v) for v in eqn.invars], *[v.aval.mlir for v in eqn.outvars]))
         found = self._known[eqn] = label, size
         return found
