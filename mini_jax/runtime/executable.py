@@ -1,7 +1,7 @@
 """A compiled program, ready to run: puts its arguments where they belong, runs, and wraps what comes out."""
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -38,16 +38,19 @@ class Executable:
         is on).
     committed: whether outputs are committed to those devices, as they are when an input is.
     fragile: whether its starts need care (`xla.FRAGILE_REPLICAS`); default: those of a program for several devices.
+    agreement: called once, before the first run: a program of several processes makes sure that all are to run it.
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
         nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.
     """
     __slots__ = ("loaded", "fragile", "host_functions", "name", "jaxpr", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
-                 "committed", "_handlers", "_float0_outputs", "__weakref__")
+                 "committed", "agreement", "_handlers", "_float0_outputs", "__weakref__")
 
     def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
                  in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
-                 host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None, fragile: bool = True):
+                 host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None, fragile: bool = True,
+                 agreement: Callable[[], None] | None = None):
+        self.agreement = agreement
         self.fragile = fragile and xla.FRAGILE_REPLICAS and len(devices) > 1
         self.name, self.jaxpr = name, jaxpr if nonfinite.watching() else None      # for `check` alone: it may hold the program that this is kept with
         self.loaded, self.host_functions = loaded, tuple(host_functions)
@@ -67,6 +70,9 @@ class Executable:
         """Run. Raises ValueError for arrays committed to other devices, RuntimeError for deleted ones."""
         if len(self.devices) > 1:
             refuse_inside_replica()
+        if self.agreement is not None:
+            self.agreement()
+            self.agreement = None
         inputs = list(self.const_args)
         for arg, sharding, kept in zip(flat_args, self.in_shardings, self.kept):
             if kept:
