@@ -135,14 +135,14 @@ _NEW_EACH_TIME = frozenset(["rng_uniform", "shard_map"])
 
 
 def is_fixed(eqn: JaxprEqn) -> bool:
-    """Must an equation stay where it is? What has effects, calls Python, communicates between replicas, or gives new numbers each time."""
+    """Must an equation stay where it is? What has effects, calls Python or LAPACK, communicates between replicas, or gives new numbers each time."""
     return bool(eqn.effects) or _calls_out(eqn)
 
 
 def _calls_out(eqn: JaxprEqn) -> bool:
     facts, params = eqn.primitive.facts, eqn.params
-    if eqn.primitive.name in _NEW_EACH_TIME or facts.get("host_call") or facts.get("replicates"):
-        return True
+    if eqn.primitive.name in _NEW_EACH_TIME or facts.get("host_call") or facts.get("replicates") or facts.get("family") == "linalg":
+        return True                                      # (LAPACK writes over its operands, and in a kept call XLA may not copy them before)
     if "axes" in facts and axes_used(eqn.primitive, params):
         return True
     return bool(params) and any([axes_used(eqn.primitive, params) or _calls_out_in(sub) for _, sub in subprograms(params)])
