@@ -24,7 +24,24 @@ import pytest
 READ_TEXT = {"test_the_neural_ode_finds_the_spiral_and_draws_it", "test_a_number_of_draws_of_one_shape_share_one_function"}
 
 
-def pytest_collection_modifyitems(items):
+# These walk tables or programs that are generated. A kernel takes jaxlib 0.12 three times as long to make as 0.10, where all cases run; there every
+# other one does, so that both runs of .ci/run end within 20 minutes. (They are reported as deselected. MINI_JAX_TESTS=all pytest runs all.)
+GENERATED = {"test_primitives", "test_public_walk", "test_convolution", "test_scipy_stats", "test_scipy_special", "test_ref_laws", "test_control_flow_laws",
+             "test_reduce_axes_laws", "test_outline_everywhere"}
+
+
+def pytest_collection_modifyitems(config, items):
+    if "0.10." not in version("jaxlib") and os.environ.get("MINI_JAX_TESTS") != "all":
+        count, rest = dict.fromkeys(GENERATED, 0), []
+        for item in items:
+            module = item.module.__name__.split(".")[-1]
+            if module in GENERATED and hasattr(item, "callspec"):
+                count[module] += 1
+                if count[module] % 2 == 0:
+                    rest.append(item)
+        if len(items) > 100 and rest:                    # of a whole run; what is asked for by name runs
+            config.hook.pytest_deselected(items=rest)
+            items[:] = [item for item in items if item not in set(rest)]
     if os.environ.get("MINI_JAX_OUTLINE") == "eager":
         for item in items:
             if getattr(item, "originalname", None) in READ_TEXT:

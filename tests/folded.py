@@ -47,5 +47,5 @@ def entries(x: np.ndarray) -> str:
     if dtypes.is_bool(x.dtype):
         return str(x.tolist()).lower()
     if dtypes.itemsize_bits(x.dtype) < 8:
-        return str(x.astype(np.int64).tolist())
+        return str(x.astype(np.float64 if dtypes.is_floating(x.dtype) else np.int64).tolist())
     return f'"0x{x.tobytes().hex().upper()}"'

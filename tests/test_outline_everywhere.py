@@ -15,7 +15,8 @@ from tests.test_primitives import CASES, application, draw, usual_dtype
 PIECE = 40                                  # samples in one program
 TIMES = 2
 SERIES = {"igamma", "igammac", "igamma_grad_a", "random_gamma_grad", "regularized_incomplete_beta", "polygamma", "zeta"}    # seconds to compile
-SAMPLES = [case.values for case in CASES if case.values[0].name not in SERIES]
+FIRST = {case.values[0].name: case.values for case in reversed(CASES)}      # one sample of each; MINI_JAX_OUTLINE=eager pytest runs all
+SAMPLES = [values for name, values in FIRST.items() if name not in SERIES]
 
 
 def both(fun, *args):

@@ -16,6 +16,7 @@ from mini_jax.core import dtypes
 from mini_jax.core.linear import Accumulator, Refused, Zero
 from mini_jax.core.primitive import table
 from mini_jax.core.trace import typeof
+from mini_jax.runtime import xla
 from tests.folded import folded
 from tests.samples import Sample, collect
 
@@ -161,12 +162,24 @@ def dtypes_to_try(primitive, sample) -> list:
     return [dtype for dtype in dtypes_of(primitive, sample) if dtype not in tried]
 
 
+def in_every_dtype(apply, tried, drawn) -> list:
+    """The results on the operands of each dtype. A kernel takes jaxlib 0.12 three times as long to make as 0.10; so there the programs of all but the
+    usual dtype, which runs eagerly too, are evaluated by XLA (not those of float8_e8m0fnu and float8_e3m4, which it evaluates wrongly)."""
+    compiled = [k for k, dtype in enumerate(tried) if xla.jaxlib_version < (0, 11) or dtype in (dtypes.float8_e8m0fnu, dtypes.float8_e3m4)]
+    rest = [k for k in range(len(tried)) if k not in compiled]
+    results = {}
+    for how, chosen in ((jax.jit, compiled), (folded, rest)):
+        if chosen:
+            results |= zip(chosen, how(lambda drawn: [apply(*operands) for operands in drawn])([drawn[k] for k in chosen]))
+    return [results[k] for k in range(len(tried))]
+
+
 @each_case()
 def test_values_are_the_references_in_every_dtype_eager_and_compiled(primitive, sample):
     apply, tried = application(primitive, sample), dtypes_to_try(primitive, sample)
     with jax.enable_x64(True):
         drawn = [draw(sample, dtype) for dtype in tried]
-        results = jax.jit(lambda drawn: [apply(*operands) for operands in drawn])(drawn)
+        results = in_every_dtype(apply, tried, drawn)
         usual = draw(sample, usual_dtype(primitive, sample))
         eager = apply(*usual)
         jaxpr = jax.make_jaxpr(apply)(*usual)
