@@ -39,6 +39,7 @@ def compare(benchmark, pythons, rounds):
     if len(versions) > 1:
         raise SystemExit(f"The two sides run on different versions of jaxlib: {', '.join(sorted(versions))}")
     measures = benchmark.measures or {what: 1.0 for side in SIDES for answer in answers[side] for what in answer.get("values", {})}
+    measures = measures or {benchmark.name: None}                                # it failed on both sides, which is a row too
     return [row(benchmark, what, budget, answers) for what, budget in measures.items()]
 
 

@@ -51,7 +51,7 @@ def total_gradient(jax):
     loss = lambda w, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w["a"]) @ w["b"]) ** 2)
     f = jax.jit((_total if jax.__name__ == "mini_jax" else _per_example)(jax)(loss))
     w, xs = jax.device_put((w, np.ones((512, 256), np.float32)))
-    return {"total gradient, loss of one example, batch of 512": per_call(lambda: jax.block_until_ready(f(w, xs)), block=0.05, total=1.5)}
+    return {"total gradient of a loss of one example, batch of 512 (reduce_axes; in jax a sum of gradients)": per_call(lambda: jax.block_until_ready(f(w, xs)), block=0.05, total=1.5)}
 
 
 BENCHMARKS["total_gradient"] = Benchmark("total_gradient", {}, total_gradient, False, 1)

@@ -32,16 +32,10 @@ GENERATED = {"test_primitives", "test_public_walk", "test_convolution", "test_sc
 
 def pytest_collection_modifyitems(config, items):
     if "0.10." not in version("jaxlib") and os.environ.get("MINI_JAX_TESTS") != "all":
-        count, rest = dict.fromkeys(GENERATED, 0), []
-        for item in items:
-            module = item.module.__name__.split(".")[-1]
-            if module in GENERATED and hasattr(item, "callspec"):
-                count[module] += 1
-                if count[module] % 2 == 0:
-                    rest.append(item)
-        if len(items) > 100 and rest:                    # of a whole run; what is asked for by name runs
-            config.hook.pytest_deselected(items=rest)
-            items[:] = [item for item in items if item not in set(rest)]
+        cases = [item for item in items if hasattr(item, "callspec") and item.module.__name__.split(".")[-1] in GENERATED]
+        left_out = set(cases[1::2]) if {item.path.stem for item in cases} == GENERATED else set()        # of a whole run; files asked for run whole
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     if os.environ.get("MINI_JAX_OUTLINE") == "eager":
         for item in items:
             if getattr(item, "originalname", None) in READ_TEXT:

@@ -1,4 +1,5 @@
-"""Calls of programs whose devices wait for each other, on a jaxlib where their starts need care (`xla.FRAGILE_REPLICAS`), without Python's long way."""
+"""Dispatchers and what can go wrong: errors in a cache_miss; and programs whose devices wait for each other, on a jaxlib where their starts need
+care (`xla.FRAGILE_REPLICAS`), called without Python's long way."""
 from __future__ import annotations
 
 import weakref
@@ -12,6 +13,23 @@ from mini_jax.runtime.executable import refuse_inside_replica
 _flatten = xla.registry.flatten
 
 
+class asked_again:
+    """Around a cache_miss of this dispatcher: where it raises, later calls of the signature come to it again, and may be fast another time. (C++
+    would send them all to Python.) The error shows none of our frames."""
+    __slots__ = ("dispatcher",)
+
+    def __init__(self, dispatcher: weakref.ref):
+        self.dispatcher = dispatcher
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, _, error, __):
+        if error is not None:
+            self.dispatcher()._clear_cache()
+            hide_our_frames(error)
+
+
 def guarded_dispatcher(name: str, plain: Callable, answer: Callable[[tuple, dict], tuple], **how: Any) -> tuple[Callable, xla.Dispatcher]:
     """(call, dispatcher): a dispatcher of C++'s, and its calls with what such programs need: living arguments, and one start at a time.
 
@@ -23,11 +41,8 @@ def guarded_dispatcher(name: str, plain: Callable, answer: Callable[[tuple, dict
         in_python.append(None)           # `call` holds the lock; what follows may take long, and run other such programs
         xla.replicas_start.lock.release()
         try:
-            return answer(args, kwargs)
-        except BaseException as error:
-            itself()._clear_cache()      # C++ would send every later call of this signature to Python
-            hide_our_frames(error)
-            raise
+            with asked_again(itself):
+                return answer(args, kwargs)
         finally:
             xla.replicas_start.lock.acquire()
             in_python.pop()

@@ -17,11 +17,11 @@ from mini_jax.core.refs import discharge_call, is_ref
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
-from mini_jax.core.tracebacks import boundary, hide_our_frames
+from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import dispatch, nonfinite, xla
 from mini_jax.runtime.caches import ByFunction, executables, recorded
 from mini_jax.runtime.executable import Executable, in_replica
-from mini_jax.runtime.guarded import guarded_dispatcher
+from mini_jax.runtime.guarded import asked_again, guarded_dispatcher
 from mini_jax.runtime.memories import elsewhere
 from mini_jax.runtime.meshes import NamedSharding
 from mini_jax.transforms import stages
@@ -246,7 +246,7 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
 
     def cache_miss(*args, **kwargs):
         nonlocal guarded
-        try:
+        with asked_again(itself):
             if guarded is not None and not in_replica.value:
                 return guarded(*args, **kwargs), None, False
             result = answer(args, kwargs, False)
@@ -254,10 +254,6 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
                 guarded = guarded_dispatcher(function_name(fun), fun, lambda args, kwargs: answer(args, kwargs, True), static_argnums=statics[0],
                                              static_argnames=statics[1], key=("guarded", options), tree_registry=xla.call_registry)[0]
             return result
-        except BaseException as error:
-            itself()._clear_cache()      # C++ would send every later call of this signature to Python
-            hide_our_frames(error)
-            raise
 
     def answer(args, kwargs, is_guarded):
         if dispatch.disabled():

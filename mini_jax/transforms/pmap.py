@@ -32,14 +32,13 @@ from mini_jax.core.refs import described, discharged, is_ref, load, store
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import named_axes, state
 from mini_jax.core.trace import Tracer, eval_trace, leaked, typeof
-from mini_jax.core.tracebacks import hide_our_frames
 from mini_jax.core.types import array_type
 from mini_jax.lax import collectives, elementwise
 from mini_jax.runtime import dispatch, nonfinite, processes, xla
 from mini_jax.runtime.devices import current_device, devices as all_devices
 from mini_jax.runtime.caches import executables
 from mini_jax.runtime.executable import Executable
-from mini_jax.runtime.guarded import guarded_dispatcher
+from mini_jax.runtime.guarded import asked_again, guarded_dispatcher
 from mini_jax.transforms import jit, stages
 from mini_jax.transforms.arguments import argument_types, keyable, resolve_positions
 from mini_jax.transforms.jit import Call, Traced, call_info, put_together, take_apart
@@ -528,14 +527,6 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
     options = Options(axis_name, _hashable(in_axes), _hashable(out_axes), jit.Options(static_argnums=statics, donate_argnums=donations),
                       None if devices is None else tuple(devices), axis_size)
 
-    def cache_miss(*args, **kwargs):
-        try:
-            return answer(args, kwargs)
-        except BaseException as error:
-            itself()._clear_cache()      # C++ would send every later call of this signature to Python
-            hide_our_frames(error)
-            raise
-
     def answer(args, kwargs):
         call = take_apart(fun, options.call, args, kwargs)
         recorded = record(fun, options, call)
@@ -556,11 +547,16 @@ def pmap(fun: Callable, axis_name=None, *, in_axes: Any = 0, out_axes: Any = 0, 
         return _one_by_one(fun, options, take_apart(fun, options.call, args, kwargs))
 
     trace = lambda args, kwargs: _as_stage(fun, options, take_apart(fun, options.call, args, kwargs))
+    how = dict(static_argnums=statics, key=options)
     if xla.FRAGILE_REPLICAS:
-        guarded, mapped = guarded_dispatcher(function_name(fun), one_by_one, answer, static_argnums=statics, key=options)
+        guarded, mapped = guarded_dispatcher(function_name(fun), one_by_one, answer, **how)
         guarded._clear_cache, guarded._cache_size = lambda: mapped._clear_cache(), lambda: mapped._cache_size()   # C++'s are never freed
         return jit.dressed(guarded, fun, trace)
-    mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, static_argnums=statics, key=options)
+
+    def cache_miss(*args, **kwargs):
+        with asked_again(itself):
+            return answer(args, kwargs)
+    mapped = xla.dispatcher(function_name(fun), one_by_one, cache_miss, **how)
     itself = weakref.ref(mapped)         # which goes when its user lets go of it, and with it the function
     return jit.dressed(mapped, fun, trace)
 
