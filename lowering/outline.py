@@ -18,15 +18,16 @@ import numpy as np
 from lowering.emit import lowers
 from lowering.labels import Labels, inner_first, is_fixed
 from lowering.products import matrices
+from lowering.quotients import is_reciprocal, reciprocals
 from lowering.repeats import grown
 from mini_jax.core import dtypes, source
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, holders, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
-from mini_jax.lax.elementwise import add, bitwise_or
+from mini_jax.lax.elementwise import add, add_p, bitwise_or, mul_p
 from mini_jax.lax.identities import optimization_barrier_p
-from mini_jax.lax.shapes import convert_element_type_p, reshape_p
+from mini_jax.lax.shapes import add_any_p, convert_element_type_p, reshape_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
 # It occurs only in programs that are about to be written.
@@ -153,7 +154,7 @@ def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> tupl
     """The program with calls, and the parameters of these calls, one dictionary for each function."""
     if len(program.eqns) < 2 * costs.smallest:
         return program, []
-    flat = _Flat(_shared_first(matrices(_spliced(program)), labels), labels)
+    flat = _Flat(_shared_first(reciprocals(matrices(_spliced(program))), labels), labels)
     chosen = _chosen(flat, costs, notes)
     return _rewritten(flat, chosen, notes) if chosen else (program, [])
 
@@ -201,6 +202,9 @@ def _spliced(program: Jaxpr) -> Jaxpr:
     return program.replace(eqns=eqns, outvars=[outer.get(v, v) if type(v) is Var else v for v in program.outvars])
 
 
+_EITHER_WAY = frozenset([add_p, add_any_p, mul_p])              # of two variables: x · y is y · x
+
+
 def _shared_first(program: Jaxpr, labels: Labels) -> Jaxpr:
     """The program with what it computes several times from nothing but its inputs and constants (masks, tables) computed once, ahead.
 
@@ -214,7 +218,8 @@ def _shared_first(program: Jaxpr, labels: Labels) -> Jaxpr:
         invars = [names.get(v, v) if type(v) is Var else v for v in eqn.invars] if names else eqn.invars
         label = labels.of(eqn)
         if label >= 0 and labels.weight(eqn) == 1 and eqn.primitive is not optimization_barrier_p:      # which is there to keep things apart
-            place = first.setdefault((label, *[v for v in invars if type(v) is Var]), len(kept))
+            read = [v for v in invars if type(v) is Var]
+            place = first.setdefault((label, *(sorted(read, key=id) if eqn.primitive in _EITHER_WAY else read)), len(kept))
             if place < len(kept):
                 again.add(place)
                 names.update(zip(eqn.outvars, kept[place].outvars))
@@ -504,7 +509,7 @@ def _definition(flat: _Flat, values: tuple) -> tuple[JaxprEqn, list[tuple]] | No
         return None
     places = [flat.owner[slot] for slot in slots]
     eqn, label = flat.eqns[places[0]], flat.labels[places[0]]
-    if not (eqn.primitive.name in _CHEAP or _swaps_matrix(eqn)) or any([flat.labels[place] != label for place in places]):
+    if not (eqn.primitive.name in _CHEAP and not is_reciprocal(eqn) or _swaps_matrix(eqn)) or any([flat.labels[place] != label for place in places]):
         return None
     eqns = [flat.eqns[place] for place in places]
     return eqn, [tuple([e.invars[j] for e in eqns]) for j, v in enumerate(eqn.invars) if type(v) is Var]

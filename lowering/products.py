@@ -73,10 +73,10 @@ def _as_matrices(eqn: JaxprEqn, made: dict[Var, JaxprEqn]) -> list[JaxprEqn]:
         places.append(place)
         sizes.append(size)
     out, (many, rows), (_, columns) = eqn.outvars[0], *sizes
-    stack = ((0,), (0,)) if many != 1 else ((), ())
-    shape = tuple([n for n in (many, rows, columns) if n != 1])
+    stack = tuple(range(len(many)))
+    shape = (*many, *[n for n in (rows, columns) if n != 1])
     result = out if shape == out.aval.shape else Var(out.aval.update(shape=shape))
-    params = {**eqn.params, "dimension_numbers": (((places[0],), (places[1],)), stack)}
+    params = {**eqn.params, "dimension_numbers": (((places[0],), (places[1],)), (stack, stack))}
     eqns.append(JaxprEqn(dot_general_p, operands, [result], params, NO_EFFECTS, eqn.source))
     if result is not out:
         eqns.append(_reshaped(result, out, eqn.source))
@@ -96,15 +96,16 @@ def _plain(v, batch: Sequence[int], contract: Sequence[int], made: dict[Var, Jax
 
 
 def _matrix(v, batch, contract, eqns: list[JaxprEqn], where):
-    """The operand with one dimension contracted, at most one free and one for the batch; which is contracted; how much (batch, rows) it holds."""
+    """The operand with one dimension contracted and at most one free, after those of the batch; which is contracted; (batch, rows): their sizes."""
     shape = v.aval.shape
     order, contract_first, moves = arrangement(shape, batch, contract)
     if moves:
         moved = Var(v.aval.update(shape=tuple([shape[d] for d in order])))
         eqns.append(JaxprEqn(transpose_p, [v], [moved], {"permutation": tuple(order)}, NO_EFFECTS, where))
         v = moved
-    many, rows, terms = [prod([shape[d] for d in dims]) for dims in (batch, free_dims(len(shape), batch, contract), contract)]
-    sizes = [n for n in (many, rows) if n != 1]
+    many = [n for d in batch if (n := shape[d]) != 1]
+    rows, terms = [prod([shape[d] for d in dims]) for dims in (free_dims(len(shape), batch, contract), contract)]
+    sizes = [*many, rows] if rows != 1 else list(many)
     place = len(sizes) - (contract_first and rows != 1)
     sizes.insert(place, terms)
     if tuple(sizes) != v.aval.shape:

@@ -9,8 +9,9 @@ import pytest
 import mini_jax as jax
 import mini_jax.numpy as jnp
 from lowering.labels import Labels, inner_first
-from lowering.outline import Notes, outlined
+from lowering.outline import Notes, _shared_first, outlined
 from lowering.products import matrices
+from lowering.quotients import reciprocals
 from mini_jax import lax
 from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var, dce, subprograms
@@ -400,6 +401,40 @@ def test_products_of_many_dimensions_are_products_of_matrices():
         assert_well_formed(result)
         assert all(len(t.shape) <= 3 for eqn in result.eqns if eqn.primitive.name == "dot_general" and numbers[0][0] for t in eqn.in_types)
         np.testing.assert_allclose(run(result, [x, y])[0], run(program, [x, y])[0], rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_divided_by_a_broadcast_value_is_multiplied_by_its_reciprocal_once():
+    def normalized(x, s):
+        y = jnp.sqrt(jnp.sum(x * x, 1, keepdims=True))
+        return x / y * s, y / s[:1], x / s, 1 / y + (x / y)[:, :1]          # (y / s[:1]: broadcast as well; x / s: s is a row)
+    x, s = np.arange(-6, 6, dtype=np.float32).reshape(3, 4), np.float32([1, 0, np.inf, np.nan])
+    program = program_of(normalized, x, s)
+    assert_well_formed(new := reciprocals(program))
+    names = [eqn.primitive.name for eqn in new.eqns]
+    assert all(eqn.out_types[0].size < 12 for eqn in new.eqns if eqn.primitive.name == "div"), new
+    assert names.count("mul") - names.count("integer_pow") >= 4
+    for got, want in zip(run(new, (x, s)), run(program, (x, s))):
+        np.testing.assert_allclose(got, want, rtol=3e-7)
+
+
+def test_functions_hand_over_reciprocals_and_do_not_compute_them_again():
+    def loss(ws, x):
+        for w in ws:
+            x = x + jnp.tanh(x / jnp.sqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-3) @ w)
+        return jnp.sum(jax.nn.softmax(x) ** 2)
+    ws, x = np.random.default_rng(0).normal(size=(12, 8, 8)).astype(np.float32), np.ones((5, 8), np.float32)
+    program = outlined(dce(program_of(jax.grad(loss), list(ws), x)))
+    functions = {id(eqn.params["jaxpr"]): eqn.params["jaxpr"] for eqn in calls(program)}.values()
+    sizes = [eqn.out_types[0].size for f in functions for eqn in f.eqns if eqn.primitive.name == "div" and eqn.invars[1] not in f.constvars
+             and type(eqn.invars[1]) is Var]
+    assert sizes == [5]                                          # 1 / √…, for each row, in the function of the forward pass alone
+
+
+def test_products_and_sums_are_the_same_either_way_round():
+    def both(x, y):
+        return [(x * y) + (y * x) - (x - y) * (y - x) for _ in range(2)]
+    eqns = _shared_first(program_of(both, X, X + 1), Labels()).eqns
+    assert [eqn.primitive.name for eqn in eqns] == ["mul", "add", "sub", "sub", "mul", "sub"]
 
 
 def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():

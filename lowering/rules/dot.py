@@ -1,4 +1,4 @@
-"""How products are written: two-dimensional, or three with a batch dimension, by reshapes that move nothing wherever that can be.
+"""How products are written: two-dimensional after their batch dimensions, by reshapes that move nothing wherever that can be.
 
 XLA's kernels take operands contracted over either of their dimensions, but of more dimensions it makes transposing copies,
 into which it then fuses, again and again, all that produced the operand.
@@ -31,15 +31,16 @@ def _dot_general(e, eqn, lhs, rhs):
     lhs, lhs_shape, i = _arranged(e, lhs, a, lhs_batch, lhs_contract)
     rhs, rhs_shape, j = _arranged(e, rhs, b, rhs_batch, rhs_contract)
 
-    batch = prod([a.shape[d] for d in lhs_batch])
+    batch = [n for d in lhs_batch if (n := a.shape[d]) != 1]
     rows = prod([a.shape[d] for d in free_dims(a.ndim, lhs_batch, lhs_contract)])
     columns = prod([b.shape[d] for d in free_dims(b.ndim, rhs_batch, rhs_contract)])
-    shape = tuple([n for n in (batch, rows, columns) if n != 1])
+    shape = (*batch, *[n for n in (rows, columns) if n != 1])
     result = array_type(shape, sum_dtype)
     if i is None:
-        y = _outer(e, lhs, lhs_shape, rhs, rhs_shape, batch, rows, columns, operand_dtype, result)
+        y = _outer(e, lhs, lhs_shape, rhs, rhs_shape, len(batch), rows, columns, operand_dtype, result)
     else:
-        batching = "batching_dims = [0] x [0], " if batch != 1 else ""
+        stack = list(range(len(batch)))
+        batching = f"batching_dims = {stack} x {stack}, " if stack else ""
         types = f"({array_type(lhs_shape, operand_dtype).mlir}, {array_type(rhs_shape, operand_dtype).mlir}) -> {result.mlir}"
         y = e.emit(f"stablehlo.dot_general {lhs}, {rhs}, {batching}contracting_dims = [{i}] x [{j}]"
                    f"{_precision_text(precision)} : {types}")
@@ -81,8 +82,8 @@ def _moved(aval, batch, contract) -> int:
 
 
 def _arranged(e, x, aval, batch, contract):
-    """The operand with at most one batch, one free and one contracted dimension; its shape; which is the contracted one (None: it has
-    none, since there is nothing to add)."""
+    """The operand with its batch dimensions, at most one free and one contracted dimension; its shape; which is the contracted one (None:
+    it has none, since there is nothing to add)."""
     shape = aval.shape
     order, contract_first, moves = arrangement(shape, batch, contract)
     if moves:
@@ -90,21 +91,20 @@ def _arranged(e, x, aval, batch, contract):
         x = e.emit(f"stablehlo.transpose {x}, dims = {list(order)} : ({aval.mlir}) -> {moved.mlir}")
         aval = moved
     free = free_dims(len(shape), batch, contract)
-    sizes = [prod([shape[d] for d in dims]) for dims in (batch, free, contract)]
-    kept = [n for n in sizes[:2] if n != 1]
+    rows, terms = [prod([shape[d] for d in dims]) for dims in (free, contract)]
+    kept = [n for n in (*[shape[d] for d in batch], rows) if n != 1]
     place = None
-    if sizes[2] != 1:
-        place = len(kept) - (contract_first and sizes[1] != 1)
-        kept.insert(place, sizes[2])
+    if terms != 1:
+        place = len(kept) - (contract_first and rows != 1)
+        kept.insert(place, terms)
     return e.reshape(x, aval, tuple(kept)), tuple(kept), place
 
 
 def _outer(e, lhs, lhs_shape, rhs, rhs_shape, batch, rows, columns, dtype, result):
-    """A product without a sum: of two broadcast operands."""
-    lead = (0,) if batch != 1 else ()
-    n = len(lead)
-    at_rows = (*lead, n) if rows != 1 else lead
-    at_columns = (*lead, n + (rows != 1)) if columns != 1 else lead
+    """A product without a sum: of two broadcast operands, after `batch` dimensions that they share."""
+    lead = tuple(range(batch))
+    at_rows = (*lead, batch) if rows != 1 else lead
+    at_columns = (*lead, batch + (rows != 1)) if columns != 1 else lead
     have = array_type(result.shape, dtype)
     sides = [e.broadcast(x, array_type(shape, dtype), result.shape, at) if shape != result.shape else x
              for x, shape, at in ((lhs, lhs_shape, at_rows), (rhs, rhs_shape, at_columns))]

@@ -1,6 +1,7 @@
 """With which of XLA's options a program with kept calls (lowering/outline.py) is compiled on CPU: what runs is as fast, and starts sooner.
 
 - XLA gives each kept call a copy of the function, by default before it optimises, and then optimises every copy. Here it copies late.
+- x + y and copies are by default written by XLA's tiled emitter, which takes three times as long as the others for loops as fast.
 - Products and sums of floats are by default run by YNNPACK, which sets up each of them at its first run, in 1 to 3 ms: thousands of calls
   take seconds. Eigen's products need nothing, and take as long; but not those with a transposed matrix and few rows, which are slower, nor
   those of 16 or 8 bits. Sums along rows are as fast as XLA's own loops, into which their terms are fused; sums along columns are not.
@@ -15,6 +16,7 @@ from mini_jax.runtime import xla
 FEW_ROWS, SMALL_MATRIX = 128, 128 * 128          # of products with a transposed matrix
 LONG_ROW, LARGE_COLUMNS = 4096, 256 * 1024       # of sums: the terms of one, and all that is summed along columns
 
+_EXTRA = "xla_cpu_flatten_after_fusion" + ",xla_cpu_disable_tiled_emitter" * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
 _TYPES = "xla_cpu_experimental_ynn_fusion_type"
 _PRODUCT = re.compile(r"dot_general [^:]*?contracting_dims = \[(\d)\] x \[(\d)\][^:]*: \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\)")
 _SUM = re.compile(r"stablehlo\.reduce\([^\n]*?across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)x\w+>")
@@ -25,7 +27,7 @@ def options(text: str) -> dict:
     """XLA's options for a program that a user wrote."""
     if 'inlineable = "false"' not in text:
         return {}
-    chosen = {xla.EXTRA_OPTIONS: "xla_cpu_flatten_after_fusion"}
+    chosen = {xla.EXTRA_OPTIONS: _EXTRA}
     if _NARROW.search(text) is None and all([_fast_product(*found) for found in set(_PRODUCT.findall(text))]):
         kinds = ["LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"]
         if all([_fast_sum(*found) for found in set(_SUM.findall(text))]):
@@ -46,7 +48,7 @@ def _fast_product(i: str, j: str, lhs: str, rhs: str) -> bool:
     if int(j) != len(rhs) - 1 or len(rhs) < 2:
         return True                              # not transposed
     terms = rhs[-1]
-    batch = lhs[0] if len(rhs) == 3 else 1
+    batch = math.prod(rhs[:-2])
     return math.prod(lhs) >= batch * terms * FEW_ROWS or math.prod(rhs) <= batch * SMALL_MATRIX
 
 
