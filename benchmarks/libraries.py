@@ -9,6 +9,12 @@ def _of_matrix(jax, function):
     return per_call(lambda: function(x), jax.block_until_ready)
 
 
+@call("one dispatch, which no eager call does without: a jitted -x")
+def eager_dispatch(jax):
+    negative = jax.jit(lambda x: -x)
+    return _of_matrix(jax, lambda x: negative(x))
+
+
 @call("eager nn.softmax", 0.25, quick=True)
 def eager_softmax(jax):
     return _of_matrix(jax, jax.nn.softmax)

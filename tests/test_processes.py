@@ -264,6 +264,7 @@ def meetings():
     """Processes that can't come together, all at once: name -> those that have ended, in order of their numbers."""
     taken = socket.create_server(("127.0.0.1", 0))
     stranger = socket.create_server(("127.0.0.1", 0))
+    stranger.settimeout(2 * LIMIT)
 
     def join(port, count, number, seconds=LIMIT, **more):
         return start("-c", JOIN, json.dumps({"coordinator_address": f"127.0.0.1:{port}", "num_processes": count, "process_id": number, "initialization_timeout": seconds} | more))
