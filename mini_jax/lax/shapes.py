@@ -46,6 +46,8 @@ def canonical_axes(axes, ndim: int, name: str = "axes") -> tuple[int, ...]:
     """Distinct axes, each in [0, ndim), from an int, a sequence or None (all)."""
     if axes is None:
         return tuple(range(ndim))
+    if type(axes) is int and 0 <= axes < ndim:
+        return (axes,)
     if isinstance(axes, (int, np.integer)):
         axes = (axes,)
     out = tuple([canonical_axis(a, ndim) for a in axes])

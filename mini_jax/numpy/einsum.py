@@ -4,11 +4,11 @@
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
 from typing import Sequence
-
 
 from mini_jax import lax
 from mini_jax.core import dtypes
@@ -30,7 +30,8 @@ def _from_lists(args: Sequence) -> tuple[str, list]:
     return ",".join(terms) + ("->" + word(args[-1]) if len(args) % 2 else ""), operands
 
 
-def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[tuple], tuple, dict]:
+@functools.lru_cache(maxsize=1024)
+def parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[tuple], tuple, dict]:
     """The labels of each operand's axes and of the result's, and each label's size. Axes of an ellipsis are labelled -1, -2, … from the last.
 
     Raises ValueError for notation that does not fit the operands.
@@ -135,6 +136,9 @@ def plan(labels: Sequence[tuple], result: tuple, sizes: dict, optimize) -> list[
 
 def _simplified(x, labels: tuple, needed: set, sizes: dict):
     """An operand without repeated labels (diagonals), without axes of size 1 that broadcast, and summed over what nothing else has."""
+    different = set(labels)
+    if len(different) == len(labels) and different <= needed and 1 not in x.shape:
+        return x, labels
     for label in [c for c in dict.fromkeys(labels) if labels.count(c) > 1]:
         while labels.count(label) > 1:
             from mini_jax.numpy.diagonals import diagonal
@@ -206,7 +210,7 @@ def contract_all(operands: list, labels: list[tuple], result: tuple, sizes: dict
 @library(static_argnames=("subscripts", "optimize", "precision", "preferred"))
 def _einsum(operands, subscripts, optimize, precision, preferred):
     arrays = [as_array(x) for x in promote_dtypes(*arraylike("einsum", *operands))]
-    labels, result, sizes = parse(subscripts, [x.shape for x in arrays])
+    labels, result, sizes = parse(subscripts, tuple([x.shape for x in arrays]))
     path = plan(labels, result, sizes, optimize)
     return contract_all(arrays, list(labels), result, sizes, path, precision, preferred)
 
@@ -238,7 +242,7 @@ def einsum_path(subscripts, /, *operands, optimize="auto") -> tuple[list, str]:
     """The order in which `einsum` multiplies: (the pairs, as positions in the list of operands, a table of the products)."""
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists((subscripts, *operands))
-    labels, result, sizes = parse(subscripts, [typeof(x).shape for x in operands])
+    labels, result, sizes = parse(subscripts, tuple([typeof(x).shape for x in operands]))
     path = plan(labels, result, sizes, optimize)
     terms, lines = [frozenset(t) for t in labels], []
     naive = _volume(set(itertools.chain(*labels)), sizes) * max(1, len(terms))
