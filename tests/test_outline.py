@@ -437,20 +437,41 @@ def test_products_and_sums_are_the_same_either_way_round():
     assert [eqn.primitive.name for eqn in eqns] == ["mul", "add", "sub", "sub", "mul", "sub"]
 
 
+def options_of_xla(lines, often, others=()):
+    """Of a program in which a function of these lines is called so often, beside other lines."""
+    call = '    %1 = func.call @f(%0) {mhlo.frontend_attributes = {inlineable = "false"}} : (tensor<1xf32>) -> tensor<1xf32>'
+    return large.options("\n".join(["module @m {", "  func.func public @main(%arg0: tensor<1xf32>) -> (tensor<1xf32>) {", *[call] * often, *others, "  }",
+                                    "  func.func private @f(%arg0: tensor<1xf32>) -> (tensor<1xf32>) {", *lines, "  }", "}"]))
+
+
 def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
-    call = 'func.call @f(%0) {mhlo.frontend_attributes = {inlineable = "false"}}'
     product = "stablehlo.dot_general %0, %1, contracting_dims = [1] x [{}] : (tensor<{}x512x{}>, tensor<{}x{}>) -> tensor<1xf32>"
     total = "stablehlo.reduce(%1 init: %2) applies stablehlo.add across dimensions = [{}] : (tensor<{}xf32>, tensor<f32>) -> tensor<1xf32>"
     late, types, tree = xla.EXTRA_OPTIONS, "xla_cpu_experimental_ynn_fusion_type", "xla_disable_hlo_passes"
-    for lines, wanted in [((), {late, types, tree}),
-                          ((product.format(0, 16, "f32", "512x256", "f32"),), {late, types, tree}),
-                          ((product.format(1, 256, "f32", "256x512", "f32"),), {late, types, tree}),
-                          ((product.format(1, 16, "f32", "256x512", "f32"),), {late}),
-                          ((product.format(0, 16, "bf16", "512x256", "bf16"),), {late}),
-                          ((total.format(1, "4096x1024"),), {late, types, tree}), ((total.format(0, "256x128"),), {late, types, tree}),
-                          ((total.format(0, "4096x1024"),), {late, types}), ((total.format(1, "2x100000"),), {late, types})]:
-        assert set(large.options("\n".join([call, *lines]))) == wanted
+    plain = product.format(0, 256, "f32", "512x256", "f32")
+    for lines, often, wanted in [
+            ((), 1, set()), ((), 2, {late}),                             # a function of the library's, called once, is no reason
+            ((plain,), 3, {late}), ((plain,), 4, {late, types}),         # Eigen's products are compiled for longer
+            ((product.format(0, 16, "f32", "512x256", "f32"),), 40, {late}), ((product.format(0, 16, "f32", "512x32", "f32"),), 40, {late, types}),
+            ((product.format(1, 256, "f32", "256x512", "f32"),), 40, {late, types}),
+            ((product.format(1, 128, "f32", "256x512", "f32"),), 40, {late}), ((product.format(1, 512, "f32", "1024x512", "f32"),), 40, {late}),
+            ((product.format(0, 256, "bf16", "512x256", "bf16"),), 40, {late}),
+            ((total.format(1, "4096x1024"),), 15, {late}), ((total.format(1, "4096x1024"),), 16, {late, types, tree}),
+            ((total.format(0, "16x512"),), 40, {late, types, tree}), ((total.format(0, "4096x4"),), 40, {late, types, tree}),
+            ((total.format(0, "256x128"),), 40, {late}), ((total.format(0, "256x128"), *[plain] * 5), 40, {late, types, tree}),
+            ((total.format(1, "2x100000"),), 40, {late})]:
+        assert set(options_of_xla(lines, often)) == wanted, (lines, often)
         assert large.options("\n".join(lines)) == {}
+    kinds = lambda *args: options_of_xla(*args)[types].replace("LIBRARY_FUSION_TYPE_", "").split(",")[:-1]
+    assert kinds([plain], 9) == ["REDUCE"] and kinds([total.format(1, "128x128")], 20) == ["DOT"] and kinds([plain, total.format(1, "128x128")], 20) == []
+    assert set(options_of_xla([plain], 9, [product.format(1, 16, "f32", "256x512", "f32")])) == {late}      # one slow product decides for all
+
+
+def test_calls_of_functions_within_functions_are_counted():
+    functions = {"main": "call @a() call @a() call @b()", "b": "call @c()", "a": "call @b() call @c()", "c": ""}
+    assert large._runs(functions) == {"main": 1, "a": 2, "b": 3, "c": 5}
+    deep = {f"f{i}": f"call @f{i + 1}() call @f{i + 1}()" for i in range(5000)} | {"f5000": ""}
+    assert large._runs(deep)["f5000"] == 2 ** 5000
 
 
 def test_programs_nested_beyond_the_recursion_limit():

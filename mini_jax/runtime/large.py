@@ -2,60 +2,158 @@
 
 - XLA gives each kept call a copy of the function, by default before it optimises, and then optimises every copy. Here it copies late.
 - x + y and copies are by default written by XLA's tiled emitter, which takes three times as long as the others for loops as fast.
-- Products and sums of floats are by default run by YNNPACK, which sets up each of them at its first run, in 1 to 3 ms: thousands of calls
-  take seconds. Eigen's products need nothing, and take as long; but not those with a transposed matrix and few rows, which are slower, nor
-  those of 16 or 8 bits. Sums along rows are as fast as XLA's own loops, into which their terms are fused; sums along columns are not.
+- Products and sums of floats are by default run by YNNPACK, which sets up each of them at its first run, for every call anew, in 0.5 to 3 ms.
+  Eigen's products and XLA's own sums need nothing, but take longer to compile, once for each function. So they are chosen where functions
+  are called often, and only if a step takes as long: Eigen's products lose where matrices are large and rows few, own sums along columns.
+
+All that is decided for a whole program, since XLA's options hold for all of it. The figures are in docs/performance_on_cpu.md.
 """
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from mini_jax.runtime import xla
 
-FEW_ROWS, SMALL_MATRIX = 128, 128 * 128          # of products with a transposed matrix
-LONG_ROW, LARGE_COLUMNS = 4096, 256 * 1024       # of sums: the terms of one, and all that is summed along columns
+OFTEN_PRODUCTS, OFTEN_SUMS = 4, 16               # calls of each product and sum, on average, that make up for its compilation
+SMALL_PRODUCT = 2 ** 20                          # multiplications of which Eigen makes no parallel parts
+ROWS, MANY_ROWS, LARGE_MATRIX = 256, 1024, 2 ** 17           # of larger ones; the last two of transposed matrices, which Eigen reads slowly
+HANDED_OVER, LONGEST = 4096, 4096                # of sums: the smallest that YNNPACK gets; the terms that may be added one after the other
+VECTOR, SMALL_COLUMNS = 8, 8192                  # entries side by side, and from the first term to the last, that XLA's loops add as fast
+SLOWER = 50                                      # multiplications in the nanosecond by which an entry of others is slower; a faster one gains a fourth
 
 _EXTRA = "xla_cpu_flatten_after_fusion" + ",xla_cpu_disable_tiled_emitter" * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
 _TYPES = "xla_cpu_experimental_ynn_fusion_type"
+_KEPT = 'inlineable = "false"'
+_FUNCTION = re.compile(r"^  func\.func \w+ @([^\s(]+)\(", re.MULTILINE)
+_CALL = re.compile(r"call @([^\s(]+)\(")
 _PRODUCT = re.compile(r"dot_general [^:]*?contracting_dims = \[(\d)\] x \[(\d)\][^:]*: \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\)")
-_SUM = re.compile(r"stablehlo\.reduce\([^\n]*?across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)x\w+>")
+_BATCH = re.compile(r"batching_dims = \[([\d, ]*)\]")
+_SUM = re.compile(r"stablehlo\.reduce\([^\n]*? applies stablehlo\.(?:add|maximum|minimum) across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)xf\d+>")
 _NARROW = re.compile(r"tensor<(?:\d+x)*(?:b?f16|u?i8|f8\w+)>")
+
+
+class _Product(NamedTuple):
+    """A product of matrices, or of each of a stack of them, as XLA's text has it."""
+    rows: int
+    terms: int
+    columns: int
+    stack: int
+    transposed: bool                             # the second matrix is
+
+    @property
+    def work(self) -> int:
+        return self.stack * self.rows * self.terms * self.columns
+
+    def fast(self) -> bool:
+        """Is Eigen's as fast as YNNPACK's?"""
+        if self.rows * self.terms * self.columns < SMALL_PRODUCT:
+            return True
+        return self.rows >= (MANY_ROWS if self.transposed and self.terms * self.columns > LARGE_MATRIX else ROWS)
+
+
+class _Sum(NamedTuple):
+    """A sum or an extremum of so many entries; of each result so many terms, which lie so many entries apart."""
+    entries: int
+    terms: int
+    apart: int
+
+    def fast(self) -> bool:
+        """Is XLA's own loop as fast as YNNPACK?"""
+        return self.apart <= VECTOR or self.terms * self.apart <= SMALL_COLUMNS
 
 
 def options(text: str) -> dict:
     """XLA's options for a program that a user wrote."""
-    if 'inlineable = "false"' not in text:
+    if _KEPT not in text:
+        return {}
+    functions = _functions(text)
+    runs = _runs(functions)
+    if max(runs.values()) < 2:
         return {}
     chosen = {xla.EXTRA_OPTIONS: _EXTRA}
-    if _NARROW.search(text) is None and all([_fast_product(*found) for found in set(_PRODUCT.findall(text))]):
-        kinds = ["LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"]
-        if all([_fast_sum(*found) for found in set(_SUM.findall(text))]):
-            chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"       # it makes of each sum two, for XLA's older loops
-        else:
-            kinds.append("LIBRARY_FUSION_TYPE_REDUCE")
-        chosen[_TYPES] = ",".join(kinds)
+    if _NARROW.search(text) is not None:
+        return chosen
+    products = [(product, runs[name]) for name, body in functions.items() for product in _products(body)]
+    sums = [(sum_, runs[name]) for name, body in functions.items() for sum_ in _sums(body)]
+    eigen, own = _eigen(products), _own(sums, sum([product.work * n for product, n in products]))
+    if eigen or own:
+        kinds = ["LIBRARY_FUSION_TYPE_DOT"] * (not eigen) + ["LIBRARY_FUSION_TYPE_REDUCE"] * (not own)
+        chosen[_TYPES] = ",".join([*kinds, "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"])
+    if own:
+        chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"           # it makes of each sum two, for XLA's older loops
     return chosen
+
+
+def _eigen(products: list[tuple[_Product, int]]) -> bool:
+    """Are products, each with how often it runs, better Eigen's?"""
+    return _often(products, OFTEN_PRODUCTS) and all([product.fast() for product, _ in products])
+
+
+def _own(sums: list[tuple[_Sum, int]], work: int) -> bool:
+    """Are sums, each with how often it runs, better XLA's own loops? Not if a step, of so many multiplications, loses a sixteenth by them."""
+    if any([sum_.terms > LONGEST for sum_, _ in sums]):
+        return False
+    handed = [(sum_, n) for sum_, n in sums if sum_.entries >= HANDED_OVER]
+    slower = sum([sum_.entries * n * (-0.25 if sum_.fast() else 1) for sum_, n in handed])
+    return _often(handed, OFTEN_SUMS) and 16 * SLOWER * slower <= work
+
+
+def _often(counted: list[tuple], often: int) -> bool:
+    return sum([n for _, n in counted]) >= often * len(counted) > 0
+
+
+# --- what a program's text says ----------------------------------------------------------------------------------------------------
+
+
+def _functions(text: str) -> dict[str, str]:
+    """The functions of a program by their names."""
+    _, *parts = _FUNCTION.split(text)
+    return dict(zip(parts[::2], parts[1::2]))
+
+
+def _runs(functions: dict[str, str]) -> dict[str, int]:
+    """How often each function is called when the program runs (in a loop, once)."""
+    calls = {name: [called for called in _CALL.findall(body) if called in functions] for name, body in functions.items()}
+    callers = dict.fromkeys(functions, 0)                      # how many calls of it have not been counted yet
+    for called in calls.values():
+        for name in called:
+            callers[name] += 1
+    runs = dict.fromkeys(functions, 0)
+    ready = [name for name, n in callers.items() if n == 0]
+    runs.update(dict.fromkeys(ready, 1))
+    while ready:
+        caller = ready.pop()
+        for name in calls[caller]:
+            runs[name] += runs[caller]
+            callers[name] -= 1
+            if callers[name] == 0:
+                ready.append(name)
+    return runs
+
+
+def _products(body: str) -> list[_Product]:
+    """The products that YNNPACK would run: not those whose first matrix is transposed."""
+    found = []
+    for match in _PRODUCT.finditer(body):
+        i, j, lhs, rhs = match.groups()
+        i, j, lhs, rhs = int(i), int(j), _sizes(lhs), _sizes(rhs)
+        if i == len(lhs) - 1:
+            batch = _BATCH.search(match[0])
+            stack = math.prod([lhs[int(d)] for d in batch[1].split(",")]) if batch is not None else 1
+            terms = lhs[i]
+            found.append(_Product(math.prod(lhs) // stack // terms, terms, math.prod(rhs) // stack // terms, stack, j == len(rhs) - 1 > 0))
+    return found
+
+
+def _sums(body: str) -> list[_Sum]:
+    found = []
+    for dims, shape in _SUM.findall(body):
+        shape, dims = _sizes(shape), {int(d) for d in dims.split(",") if d}
+        found.append(_Sum(math.prod(shape), math.prod([shape[d] for d in dims]), math.prod(shape[max(dims, default=-1) + 1:])))
+    return found
 
 
 def _sizes(shape: str) -> list[int]:
     return [int(n) for n in shape.split("x")]
-
-
-def _fast_product(i: str, j: str, lhs: str, rhs: str) -> bool:
-    """Is Eigen's product as fast, contracted over these dimensions?"""
-    lhs, rhs = _sizes(lhs), _sizes(rhs)
-    if int(j) != len(rhs) - 1 or len(rhs) < 2:
-        return True                              # not transposed
-    terms = rhs[-1]
-    batch = math.prod(rhs[:-2])
-    return math.prod(lhs) >= batch * terms * FEW_ROWS or math.prod(rhs) <= batch * SMALL_MATRIX
-
-
-def _fast_sum(dims: str, shape: str) -> bool:
-    """Are XLA's own loops as fast, and as precise?"""
-    shape = _sizes(shape)
-    summed = {int(d) for d in dims.split(",") if d}
-    sized = [d for d, n in enumerate(shape) if n != 1]
-    along_rows = sized[len(sized) - len(summed & set(sized)):] == sorted(summed & set(sized))
-    return math.prod([shape[d] for d in summed]) <= LONG_ROW and (along_rows or math.prod(shape) <= LARGE_COLUMNS)
