@@ -435,6 +435,7 @@ class _Function:
 # What is computed again rather than handed over: XLA fuses it into what reads it.
 _CHEAP = frozenset("""broadcast_in_dim reshape iota convert_element_type neg add add_any sub mul div max min select_n abs sign square
     eq ne lt le gt ge and or not stop_gradient copy squeeze expand_dims integer_pow real imag conj""".split())
+_STEPS = 12                                     # of them, at most, for one value
 # Operations whose operands XLA does not compute inside of them: these are in memory in any case.
 _WHOLE = frozenset("""dot_general conv_general_dilated gather scatter scatter-add sort scan while cond jit custom_call fft cumsum cumprod
     cummax cummin cumlogsumexp dynamic_slice dynamic_update_slice reduce_window outlined checkpoint""".split())
@@ -487,7 +488,7 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
 def _plan(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> _Plan | None:
     """The plan that ends with the fewest bytes. Values that are in memory in any case are better taken from there."""
     ends, steps, waiting, best = {values}, [], [values], None
-    while waiting and len(steps) < 12:
+    while waiting and len(steps) < _STEPS:
         wanted = waiting.pop(0)
         found = _definition(flat, wanted)
         if found is None or not _swaps_matrix(found[0]) and _in_memory(flat, function, wanted, middle, range_of):
@@ -546,7 +547,8 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
     for function in functions:
         _recompute(flat, function, range_of)
     results = {function: [function.results(flat, k) for k in range(len(function.sites))] for function in functions}
-    outside = [v for i, eqn in enumerate(flat.eqns) if range_of[i] < 0 for v in eqn.invars if type(v) is Var]
+    alone = _outside(flat, results, range_of)
+    outside = [v for eqns in alone.values() for eqn in eqns for v in eqn.invars if type(v) is Var]
     outside += [v for v in flat.program.outvars if type(v) is Var]
     bodies: dict[_Function, tuple[Jaxpr, list[int]]] = {}
     while True:                                               # what a function need not take, another need not give
@@ -575,7 +577,7 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
     eqns: list[JaxprEqn] = []
     for i, eqn in enumerate(flat.eqns):
         if range_of[i] < 0:
-            eqns.append(eqn)
+            eqns += alone[i]
         elif range_of[i] == i:
             function, k = starts[i]
             outvars = [results[function][k][j] for j in bodies[function][1]]
@@ -584,6 +586,53 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
                 eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], given, params[function], NO_EFFECTS, eqn.source))
                 eqns += [_reshaped(o, v, eqn.source) for o, v in zip(given, outvars) if o is not v]
     return flat.program.replace(eqns=eqns), list(params.values())
+
+
+def _outside(flat: _Flat, results: dict[_Function, list[list[Var]]], range_of: Sequence[int]) -> dict[int, list[JaxprEqn]]:
+    """The equations outside of functions by their places, each after those that compute again what it would take from a function.
+
+    So one reader (the backward pass of the first layer, which is not like the others) does not make all calls of that function write
+    what follows cheaply from what they give anyway.
+    """
+    taken = {v for function in results for values in function.inputs for v in values}
+    taken.update([v for i, eqn in enumerate(flat.eqns) if range_of[i] < 0 for v in eqn.invars if type(v) is Var and _defined_by(flat, v) not in _CHEAP])
+    handed = {v for calls in results.values() for values in zip(*calls) if not taken.isdisjoint(values) for v in values}
+    own: dict[Var, Var] = {}                                     # what is computed again -> its name outside
+    eqns: dict[int, list[JaxprEqn]] = {}
+    for i, eqn in enumerate(flat.eqns):
+        if range_of[i] >= 0:
+            continue
+        ahead = []
+        for v in dict.fromkeys([v for v in eqn.invars if type(v) is Var and v not in own]):
+            for place in _cheap_steps(flat, v, handed, range_of):
+                step = flat.eqns[place]
+                if step.outvars[0] not in own:
+                    ahead.append(step.replace(invars=[own.get(x, x) if type(x) is Var else x for x in step.invars], outvars=[Var(step.out_types[0])]))
+                    own[step.outvars[0]] = ahead[-1].outvars[0]
+        if own and any([type(v) is Var and v in own for v in eqn.invars]):
+            eqn = eqn.replace(invars=[own.get(v, v) if type(v) is Var else v for v in eqn.invars])
+        eqns[i] = [*ahead, eqn]
+    return eqns
+
+
+def _defined_by(flat: _Flat, v: Var) -> str | None:
+    return flat.eqns[flat.owner[flat.slot[v]]].primitive.name if v in flat.slot else None
+
+
+def _cheap_steps(flat: _Flat, v: Var, handed: set[Var], range_of: Sequence[int]) -> list[int]:
+    """The places of equations within functions that compute v from what is outside of them or handed over; [] if these are many, or not cheap."""
+    found: set[int] = set()
+    waiting = [v]
+    while waiting:
+        v = waiting.pop()
+        place = flat.owner[flat.slot[v]] if v in flat.slot else -1
+        if place < 0 or range_of[place] < 0 or v in handed or place in found:
+            continue
+        if flat.eqns[place].primitive.name not in _CHEAP or len(found) == _STEPS:
+            return []
+        found.add(place)
+        waiting += [x for x in flat.eqns[place].invars if type(x) is Var]
+    return sorted(found)
 
 
 def _transposed_flat(body: Jaxpr) -> Jaxpr:
