@@ -23,7 +23,7 @@ from lowering.emit import rules
 from mini_jax import lax
 from mini_jax.core import config
 from mini_jax.core.program import JaxprEqn
-from mini_jax.runtime import disk_cache, dispatch, xla
+from mini_jax.runtime import disk_cache, dispatch, lean, xla
 from mini_jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 x = np.arange(1, 9, dtype=np.float32)
@@ -151,11 +151,19 @@ def test_functions_made_anew_find_it_and_so_do_others_of_equal_text(start):
     assert len(compiled) == 1
 
 
-def test_a_loaded_executable_is_all_that_a_compiled_one_is(start):
+def _instructions(compiled):
+    """The instructions of a compiled program with the names of what they come from; the numbers of places may be others."""
+    return [line.split(" stack_frame_id=")[0] for line in compiled.as_text().splitlines() if " = " in line]
+
+
+@pytest.mark.parametrize("least", [0, lean.LEAST], ids=["lean", "whole"])
+def test_a_loaded_executable_is_all_that_a_compiled_one_is(start, monkeypatch, least):
+    monkeypatch.setattr(lean, "LEAST", least)
+
     def stages():
         made = jax.jit(f, donate_argnums=0).lower(jnp.ones(8)).compile()
         memory = made.memory_analysis()
-        return made, made.cost_analysis()["flops"], memory.temp_size_in_bytes, memory.alias_size_in_bytes, made.as_text().count("tanh")
+        return made, made.cost_analysis()["flops"], memory.temp_size_in_bytes, memory.alias_size_in_bytes, _instructions(made)
     start()
     first, *facts = stages()
     compiled = start()
@@ -261,6 +269,58 @@ def test_warnings_of_lowering_and_what_it_registers_come_at_every_start(start):
     assert files(start, "known") == []
 
 
+# --- without what only a reader needs ----------------------------------------------------------------------------------------------
+
+
+def train(w, x):
+    """A program with fused loops, in a loop and outside of one, products, a branch, and a scatter."""
+    loss = lambda w: jnp.mean(lax.fori_loop(0, 3, lambda i, y: jnp.tanh(y @ w) * 2 + i, x) ** 2)
+    w = lax.cond(w[0, 0] > 0, lambda w: w - 0.1 * jax.grad(loss)(w) ** 2, lambda w: jnp.exp(w) * 2 - w, w)
+    return w, (w * 2 - 1).at[0].add(w[1] * 3), (w.sum(), jnp.sum(w * w, 1))
+
+
+def _executable_of(fun, *args):
+    return xla.serialize_executable(jax.jit(fun).lower(*args).compile().runtime_executable())
+
+
+@pytest.mark.parametrize("threshold", ["auto", "eager"])
+def test_a_lean_executable_gives_the_bits_of_the_whole_one(start, monkeypatch, threshold):
+    monkeypatch.setattr(lean, "LEAST", 0)
+    loaded, load = [], xla.deserialize_executable
+    monkeypatch.setattr(xla, "deserialize_executable", lambda code, *args, **kwargs: loaded.append(len(code)) or load(code, *args, **kwargs))
+    w, data = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), np.ones((16, 8), np.float32)
+    both = (w, data), (-w, data)                                                 # one for each branch
+    with _set("outline", threshold):
+        start()
+        made = jax.jit(train).lower(*both[0]).compile()
+        expected, shown, size = [made(*given) for given in both], _instructions(made), len(xla.serialize_executable(made.runtime_executable()))
+        compiled = start()
+        again = jax.jit(train).lower(*both[0]).compile()
+        assert jax.tree.all(jax.tree.map(np.array_equal, expected, [again(*given) for given in both]))
+        assert compiled == [] and loaded[-1] < 0.9 * size
+        assert _instructions(again) == shown and loaded[-1] > 0.9 * size         # the whole one is loaded to be shown
+
+
+def test_only_bodies_that_are_machine_code_go(start, monkeypatch):
+    monkeypatch.setattr(lean, "LEAST", 0)
+    whole = _executable_of(f, x)
+    shorter = lean.lean(whole)
+    assert len(shorter) < len(whole) and b"kLoop" in whole and b"kLoop" not in shorter
+    assert "custom-call" in xla.hlo_text(xla.deserialize_executable(shorter, jax.devices()[:1]))
+    library = whole.replace(b"kLoop", b"kCuqq")                                  # a kind of which nothing is known
+    assert lean.lean(library) is None
+
+
+def test_what_has_another_form_stays_whole(start, monkeypatch):
+    monkeypatch.setattr(lean, "LEAST", 0)
+    whole = _executable_of(f, x)
+    assert lean.lean(_executable_of(lambda x: x, x)) is None                     # nothing is fused
+    for other in (b"", b"no executable", whole[:-3], whole[:len(whole) // 2], whole[40:], whole.replace(b"fusion", b"fusing"), bytes(1000)):
+        assert lean.lean(other) is None
+    monkeypatch.setattr(lean, "KNOWN", False)
+    assert lean.lean(whole) is None
+
+
 # --- ahead of time -----------------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +387,7 @@ def test_what_xla_can_not_load_is_replaced_with_a_warning(start):
     key = bytes.fromhex(file.stem[-64:])
     os.unlink(file)
     from zlib import compress
-    disk_cache._directory().write(file.name, key, b"\0" * 8 + compress(b"no executable"))
+    disk_cache._directory().write(file.name, key, disk_cache._HEAD.pack(1.0, 0) + compress(b"no executable"))
     assert file.exists() and file.read_bytes() != content
     compiled = start()
     with pytest.warns(UserWarning, match="XLA can't load it"):

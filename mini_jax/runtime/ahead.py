@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 from lowering.digest import blake2b
 from mini_jax.runtime import xla
 
-LARGE = 1 << 19                     # bytes of an executable, as XLA writes it, from which on it is worth a thread's while
+LARGE = 1 << 18                     # bytes of an executable, as it is loaded, from which on it is worth a thread's while
 _MOST = 16                          # executables of one script
 
 
@@ -38,7 +38,7 @@ class Ahead:
         self._name, self._key = _script()
 
     def begin(self, client, load: Callable[[Use, Sequence], Any]) -> None:
-        """Start loading what is expected; once. load(use, devices) -> (executable, seconds that it took to compile), or None."""
+        """Start loading what is expected; once. load(use, devices) -> what `take` gives, or None."""
         if self._name is None or not self._begun.acquire(blocking=False) or (os.cpu_count() or 1) < 2:
             return
         try:

@@ -3,8 +3,9 @@
 It is in use where `config.compilation_cache_dir` (or the environment's MINI_JAX_COMPILATION_CACHE_DIR) names a directory. Two kinds of
 files lie there, each named by a digest of all that decides what is in it (and, for each script, a list of what to load ahead: ahead.py):
 
-    NAME-DIGEST.code      an executable. Digest: of the program's text without places, and of `xla.fingerprint`: devices, replicas and
-                          partitions, compiler options and XLA's flags as XLA itself holds them, jaxlib; and of this processor.
+    NAME-DIGEST.code      an executable, without what only a reader needs (lean.py) if that is worth while, and whole. Digest: of the program's
+                          text without places, and of `xla.fingerprint`: devices, replicas and partitions, compiler options and XLA's flags
+                          as XLA itself holds them, jaxlib; and of this processor.
     NAME-DIGEST.known     of a recorded program the digest of its text, and which inputs the text keeps, so that a program known already
                           is neither outlined nor written. Digest: of the program itself, `lowering.digest`, where the proof stands.
 
@@ -32,8 +33,11 @@ from lowering.digest import blake2b
 from mini_jax.core import config
 from mini_jax.runtime import xla
 from mini_jax.runtime.ahead import LARGE, Ahead, Use
+from mini_jax.runtime.lean import lean
 
 _MAGIC = b"mini_jax stored 1\n"
+_FORM = b"lean 1"                   # of what is in .code files and how it was made: whoever changes that changes this, and old files are not found
+_HEAD = struct.Struct("<dI")        # seconds that it took to compile, and the bytes of what is lean (0: there is nothing), which comes before the whole
 _SUFFIXES = (".code", ".known", ".ahead")
 _TEMPORARY = ".writing"
 _PATIENCE = 2.0                     # seconds that the disk may take, all in all, before it must have saved more than that
@@ -208,17 +212,23 @@ def _digest(content: bytes) -> bytes:
 # --- executables ----------------------------------------------------------------------------------------------------------------
 
 
+class Code(NamedTuple):
+    """An executable, loaded; and a function that loads one of the same program that is whole, to be shown (None: it is whole itself)."""
+    loaded: xla.LoadedExecutable
+    whole: Callable[[], xla.LoadedExecutable] | None = None
+
+
 def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: dict | None, counts: dict[str, int],
-         compile: Callable[[], xla.LoadedExecutable]) -> tuple[xla.LoadedExecutable, bool | None]:
+         compile: Callable[[], xla.LoadedExecutable]) -> tuple[Code, bool | None]:
     """The executable of a program: the stored one, or what `compile()` makes, which is stored. And whether it was there; None: no cache.
 
     text_digest: of the program's text without places. options, counts: those of `xla.compile`.
     """
     directory = _directory()
     if directory is None or not directory.reading:
-        return compile(), None
+        return Code(compile()), None
     sorted_options, sorted_counts = tuple(sorted((options or {}).items())), tuple(sorted(counts.items()))
-    key = _digest(text_digest + xla.fingerprint(tuple(devices), sorted_counts, options) + processor())
+    key = _digest(_FORM + text_digest + xla.fingerprint(tuple(devices), sorted_counts, options) + processor())
     file = f"{_plain(name)}-{key.hex()}.code"
     use = Use(file, tuple([device.id for device in devices]), sorted_options, sorted_counts)
     _attempt(directory, lambda: directory.ahead.begin(devices[0].client, lambda use, devices: _loaded(directory, use, devices)))
@@ -226,11 +236,10 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
     early = found is not None
     found = found or _loaded(directory, use, devices)
     if found is not None:
-        loaded, seconds, size = found
-        directory.worth += seconds
-        if size >= LARGE:
+        directory.worth += found.seconds
+        if found.size >= LARGE:
             _attempt(directory, lambda: directory.ahead.used(use, early), writing=True)
-        return loaded, True
+        return found.code, True
     start = time.perf_counter()
     loaded = compile()
     seconds = time.perf_counter() - start
@@ -242,22 +251,37 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
             return loaded, False
         if len(code) >= _least_bytes.value:
             import zlib
-            _attempt(directory, lambda: directory.write(file, key, struct.pack("<d", seconds) + zlib.compress(code, 1)), writing=True)
-            if len(code) >= LARGE and directory.writing:
+            loads = lean(code) if devices[0].platform == "cpu" else None
+            shorter = b"" if loads is None else zlib.compress(loads, 1)
+            content = _HEAD.pack(seconds, len(shorter)) + shorter + zlib.compress(code, 1)
+            _attempt(directory, lambda: directory.write(file, key, content), writing=True)
+            if len(loads or code) >= LARGE and directory.writing:
                 _attempt(directory, lambda: directory.ahead.used(use, False), writing=True)
-    return loaded, False
+    return Code(loaded), False
 
 
-def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device]) -> tuple[xla.LoadedExecutable, float, int] | None:
-    """A stored executable, the seconds that it took to compile, and its size; None if it is not there, or can't be used."""
+class _Found(NamedTuple):
+    """A stored executable, the seconds that it took to compile, and the bytes that it was loaded from."""
+    code: Code
+    seconds: float
+    size: int
+
+
+def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device]) -> _Found | None:
+    """What is stored; None if it is not there, or can't be used."""
     import zlib
     content = _attempt(directory, lambda: directory.read(use.file, bytes.fromhex(use.file[-69:-5])))
     if content is None:
         return None
+
+    def made(code: bytes) -> xla.LoadedExecutable:
+        return xla.deserialize_executable(code, devices, options=dict(use.options), **dict(use.counts))
     try:
-        seconds, = struct.unpack_from("<d", content)
-        code = zlib.decompress(content[8:])
-        return xla.deserialize_executable(code, devices, options=dict(use.options), **dict(use.counts)), seconds, len(code)
+        seconds, size = _HEAD.unpack_from(content)
+        content = content[_HEAD.size:]
+        code = zlib.decompress(content[:size] if size else content)
+        whole = functools.cache(lambda: made(zlib.decompress(content[size:]))) if size else None
+        return _Found(Code(made(code), whole), seconds, len(code))
     except (xla.XlaRuntimeError, ValueError, RuntimeError, zlib.error, struct.error) as error:
         directory.discard(use.file, f"XLA can't load it ({str(error).splitlines()[0]:.200})")
         return None

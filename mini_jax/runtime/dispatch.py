@@ -40,15 +40,17 @@ def load_program(lowered: Lowered, device: xla.Device, *, committed: bool = Fals
 def load_replicas(lowered: Lowered, devices: Sequence[xla.Device], in_types: Sequence, in_shardings: Sequence, out_types: Sequence,
                   out_shardings: Sequence, *, committed: bool, options: dict | None = None) -> Executable:
     """Compile a program for one replica on each of `devices`, with the types and shardings of whole inputs and outputs."""
-    loaded = code(lowered, devices, num_replicas=len(devices), options=options)
+    loaded, shown = code(lowered, devices, num_replicas=len(devices), options=options)
     return Executable(loaded, in_types, out_types, in_shardings, out_shardings, devices=devices, kept=lowered.kept,
                       const_args=[(device_put if committed else place)(c, whole(devices, np.ndim(c))) for c in lowered.consts], committed=committed,
-                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, agreement=processes.agreement(lowered, devices))
+                      host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, agreement=processes.agreement(lowered, devices), shown=shown)
 
 
-def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | None, **counts: int) -> xla.LoadedExecutable:
-    """What XLA makes of a program. Programs of equal text share it, so that one recorded anew, from a function made anew, is not compiled
-    anew; but for those that call Python's functions, which are each its own."""
+def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | None,
+         **counts: int) -> tuple[xla.LoadedExecutable, Callable[[], xla.LoadedExecutable] | None]:
+    """What XLA makes of a program; and what loads the like of it to be shown, where it is not whole itself (`disk_cache.Code`). Programs of equal
+    text share it, so that one recorded anew, from a function made anew, is not compiled anew; but for those that call Python's functions, which
+    are each its own."""
     if devices[0].platform == "cpu" and type(lowered) is Lowered:          # what was recalled comes with them
         options = {**large.options(lowered.text), **(options or {})}
 
@@ -58,10 +60,10 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
 
     def make():
         start, disk = time.perf_counter(), None if lowered.callbacks else _disk_cache()
-        loaded, stored = (compile(), None) if disk is None else disk.load(lowered.digest, lowered.name, devices, options, counts, compile)
+        made, stored = ((compile(), None), None) if disk is None else disk.load(lowered.digest, lowered.name, devices, options, counts, compile)
         if logs.compiles.value:
             logs.compiled(lowered, time.perf_counter() - start, stored)
-        return loaded
+        return made
     if lowered.callbacks:
         return make()
     return caches.code(lowered.digest, (tuple(devices), tuple(sorted((options or {}).items())), *counts.items()), make)
@@ -171,7 +173,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     if at.mesh is None:
         return load_program(lowered, at.device, committed=at.committed, options=options)
     devices = tuple(at.mesh.devices.flat)
-    loaded = code(lowered, devices, num_partitions=len(devices), options=options)
+    loaded, shown = code(lowered, devices, num_partitions=len(devices), options=options)
     others = dict.fromkeys([s.mesh for s in at.shardings if s.mesh != at.mesh and tuple(s.mesh.devices.flat) == devices])
     found, decided = iter(xla.output_shardings(loaded) if len(devices) > 1 else ()), []
     for type_, wanted in zip(lowered.out_types, out_shardings or [None] * len(lowered.out_types)):
@@ -180,7 +182,7 @@ def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out
     return Executable(loaded, lowered.in_types, lowered.out_types, at.shardings, decided, devices=devices, kept=lowered.kept,
                       const_args=[device_put(c, spread_over(at.mesh, c)) for c in lowered.consts], committed=True,
                       host_functions=lowered.callbacks, name=lowered.name, jaxpr=lowered.again, fragile=xla.communicates(loaded),
-                      agreement=processes.agreement(lowered, devices))
+                      agreement=processes.agreement(lowered, devices), shown=shown)
 
 
 def _options_alone(text: str) -> dict:

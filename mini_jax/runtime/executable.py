@@ -39,18 +39,19 @@ class Executable:
     committed: whether outputs are committed to those devices, as they are when an input is.
     fragile: whether its starts need care (`xla.FRAGILE_REPLICAS`); default: those of a program for several devices.
     agreement: called once, before the first run: a program of several processes makes sure that all are to run it.
+    shown: loads what is shown in place of `loaded`, where that has only what running takes (`runtime.lean`).
     host_functions: the Python functions that the program calls. Such a program has run to its end when a call of it returns, so that
         nothing that they print is lost, and an error in one of them is an error of the call. Each keeps its `failures`.
     """
     __slots__ = ("loaded", "fragile", "host_functions", "name", "jaxpr", "in_types", "out_types", "in_shardings", "out_shardings", "kept", "const_args", "devices",
-                 "committed", "agreement", "_handlers", "_float0_outputs", "__weakref__")
+                 "committed", "agreement", "shown", "_handlers", "_float0_outputs", "__weakref__")
 
     def __init__(self, loaded: xla.LoadedExecutable, in_types: Sequence[ShapedArray], out_types: Sequence[ShapedArray],
                  in_shardings: Sequence[Any], out_shardings: Sequence[Any], *, devices: Sequence[xla.Device],
                  kept: Sequence[bool] | None = None, const_args: Sequence[ArrayImpl] = (), committed: bool = False,
                  host_functions: Sequence[Any] = (), name: str = "a program", jaxpr: Jaxpr | None = None, fragile: bool = True,
-                 agreement: Callable[[], None] | None = None):
-        self.agreement = agreement
+                 agreement: Callable[[], None] | None = None, shown: Callable[[], xla.LoadedExecutable] | None = None):
+        self.agreement, self.shown = agreement, shown or (lambda: loaded)
         self.fragile = fragile and xla.FRAGILE_REPLICAS and len(devices) > 1
         self.name, self.jaxpr = name, jaxpr if nonfinite.watching() else None      # for `check` alone: it may hold the program that this is kept with
         self.loaded, self.host_functions = loaded, tuple(host_functions)
@@ -129,15 +130,15 @@ class Executable:
 
     def hlo_text(self) -> str:
         """The optimised HLO."""
-        return xla.hlo_text(self.loaded)
+        return xla.hlo_text(self.shown())
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate of flops, bytes and the like."""
-        return xla.cost_analysis(self.loaded)
+        return xla.cost_analysis(self.shown())
 
     def memory_analysis(self):
         """XLA's memory plan."""
-        return xla.memory_analysis(self.loaded)
+        return xla.memory_analysis(self.shown())
 
 
 def place(value, sharding) -> ArrayImpl:

@@ -175,7 +175,7 @@ class Compiled:
         return self._executable.memory_analysis()
 
     def runtime_executable(self):
-        return self._executable.loaded
+        return self._executable.shown()
 
     def __call__(self, *args, **kwargs):
         leaves, tree = xla.registry.flatten((args, kwargs))
