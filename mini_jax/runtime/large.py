@@ -139,7 +139,7 @@ def _products(body: str) -> list[_Product]:
     for match in _PRODUCT.finditer(body):
         i, j, lhs, rhs = match.groups()
         i, j, lhs, rhs = int(i), int(j), _sizes(lhs), _sizes(rhs)
-        if i == len(lhs) - 1:
+        if i == len(lhs) - 1 and 0 not in lhs:
             batch = _BATCH.search(match[0])
             stack = math.prod([lhs[int(d)] for d in batch[1].split(",")]) if batch is not None else 1
             terms = lhs[i]
