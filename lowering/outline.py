@@ -447,7 +447,7 @@ class _Plan(NamedTuple):
     steps: (value, equation at the first site, its operands), each value before its operands. ends: what it would have to take instead.
     """
     steps: list[tuple]
-    ends: frozenset
+    ends: tuple
 
 
 def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> None:
@@ -464,7 +464,7 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
     own: dict[tuple, tuple] = {}
     for ends, group in sorted(by_ends.items(), key=lambda item: len(item[0])):
         room = sum([_bytes(values[0]) for values in group])
-        more = [end for end in ends if end not in function.inputs]
+        more = [end for end in plans[group[0]].ends if end in ends and end not in function.inputs]         # in an order that no set decides
         if (sum([written(end) for end in more]) < room or all([_swaps_matrix(plans[values].steps[0][1]) for values in group])) \
                 and sum([_bytes(end[0]) for end in more]) <= room + room // 16:
             for values in group:
@@ -487,19 +487,19 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
 
 def _plan(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> _Plan | None:
     """The plan that ends with the fewest bytes. Values that are in memory in any case are better taken from there."""
-    ends, steps, waiting, best = {values}, [], [values], None
+    ends, steps, waiting, best = {values: None}, [], [values], None              # (a dict for its order)
     while waiting and len(steps) < _STEPS:
         wanted = waiting.pop(0)
         found = _definition(flat, wanted)
         if found is None or not _swaps_matrix(found[0]) and _in_memory(flat, function, wanted, middle, range_of):
             continue
-        ends.discard(wanted)
+        ends.pop(wanted, None)
         waiting += [o for o in dict.fromkeys(found[1]) if o not in ends and o not in function.inputs]
-        ends.update(found[1])
+        ends.update(dict.fromkeys(found[1]))
         steps.append((wanted, *found))
         size = sum([_bytes(end[0]) for end in ends if end not in function.inputs])
         if best is None or size <= best[0]:
-            best = size, len(steps), frozenset(ends)
+            best = size, len(steps), tuple(ends)
     return None if best is None else _Plan(steps[:best[1]], best[2])
 
 
