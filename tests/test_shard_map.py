@@ -429,3 +429,37 @@ def test_a_training_run_is_the_same_on_one_device_and_on_eight():
     for found in runs.values():
         close(found, expected)
     assert expected[0][-1] < expected[0][0]
+
+
+# --- starts of programs that communicate (on jaxlib 0.10 they need care) -----------------------------------------------------------
+
+def test_what_was_donated_is_refused_and_the_program_stays_fast():
+    cut = NamedSharding(MESH, P("x"))
+    total = over(P("x"), P())(lambda x: lax.psum(x, "x"))
+    f, g = jax.jit(total), jax.jit(over(P("x"), P("x"))(lambda x: x + lax.psum(x, "x")), donate_argnums=0)
+    g(jax.device_put(host(8, 4), cut)), f(jax.device_put(host(8, 4), cut)), f(jax.device_put(host(8, 4), cut))
+    x, y = [jax.device_put(host(8, 4), cut) for _ in range(2)]
+    g(x), y.delete()
+    for gone in (x, y, x):
+        with pytest.raises(RuntimeError, match=r"Array has been deleted with shape=float32\[8, 4\]"):
+            f(gone)
+        close(f(jax.device_put(host(8, 4), cut)), host(8, 4).reshape(4, 2, 4).sum(0))
+
+
+@pytest.mark.parametrize("size", [4, 1 << 14])
+def test_any_number_of_programs_may_be_started_before_the_first_is_done(size):
+    f = jax.jit(over(P("x"), P("x"))(lambda x: lax.pmean(x, "x") + 0 * x))
+    x = jax.device_put(np.ones((8, size), "f4"), NamedSharding(MESH, P("x")))
+    kept = [f(x) for _ in range(100)]
+    for _ in range(100):
+        x = f(x)
+    close(x, kept[0])
+
+
+def test_parts_that_are_exchanged_are_whole_slices():
+    """In the text as in XLA: a dimension of one more would make loops of copies."""
+    f = over(P("x"), P("x"))(lambda x: lax.all_to_all(x, "x", 1, 1, tiled=True))
+    text = jax.jit(f).lower(np.ones((4, 8, 3), "f4")).as_text()
+    assert "all_to_all" in text and "(tensor<1x8x3xf32>) -> tensor<1x8x3xf32>" in text
+    x = host(4, 8, 3)
+    close(f(x), x.reshape(4, 4, 2, 3).swapaxes(0, 1).reshape(4, 8, 3))

@@ -1,4 +1,5 @@
 """How collectives are written: XLA's, among the replicas that the geometry (lowering/replicas.py) puts together."""
+import math
 from typing import Sequence
 
 import numpy as np
@@ -99,16 +100,28 @@ def collective(e, axes: Replicas, names: Sequence, operation: str, attributes: s
     return e.convert(result, out, have.dtype)
 
 
-@lowers(collectives.all_gather_p, collectives.psum_scatter_p, collectives.all_to_all_p)
+@lowers(collectives.all_gather_p, collectives.psum_scatter_p)
 def _move(e, eqn, x):
-    params, have, shape, d = eqn.params, eqn.invars[0].aval, eqn.outvars[0].aval.shape, eqn.params["dimension"]
+    params, d = eqn.params, eqn.params["dimension"]
     operation, attributes, reduction = {
         collectives.all_gather_p: ("all_gather", f"all_gather_dim = {d} : i64", ""),
         collectives.psum_scatter_p: ("reduce_scatter", f"scatter_dimension = {d} : i64", "add"),
-        collectives.all_to_all_p: ("all_to_all", f"concat_dimension = {d} : i64, split_count = {have.shape[d]} : i64, "
-                                                 f"split_dimension = {d} : i64", ""),
     }[eqn.primitive]
-    return collective(e, e.axes, params["axes"], operation, attributes, x, have, shape, index_groups=params["groups"], reduction=reduction)
+    return collective(e, e.axes, params["axes"], operation, attributes, x, eqn.invars[0].aval, eqn.outvars[0].aval.shape,
+                      index_groups=params["groups"], reduction=reduction)
+
+
+@lowers(collectives.all_to_all_p)
+def _exchange(e, eqn, x):
+    """The dimension of the parts together with that which follows: XLA's CPU backend makes copies of memory of parts that are whole slices,
+    and loops of what it must give a dimension of one."""
+    have, d = eqn.invars[0].aval, eqn.params["dimension"]
+    shape, parts = have.shape, have.shape[d]
+    flat = have.update(shape=(*shape[:d], math.prod(shape[d:d + 2]), *shape[d + 2:]))
+    attributes = f"concat_dimension = {d} : i64, split_count = {parts} : i64, split_dimension = {d} : i64"
+    moved = collective(e, e.axes, eqn.params["axes"], "all_to_all", attributes, e.reshape(x, have, flat.shape), flat, flat.shape,
+                       index_groups=eqn.params["groups"])
+    return e.reshape(moved, flat, shape)
 
 
 @lowers(pdot_p)

@@ -596,30 +596,36 @@ def register_lapack() -> None:
 # ---- fragile replicas ------------------------------------------------------------------------------------------------------
 
 class _ReplicasStart:
-    """`with replicas_start: outputs = …; replicas_start.started(outputs)`: one thread at a time, and not too far ahead.
+    """`with replicas_start: outputs = …; replicas_start.started(outputs)`: one thread at a time, and not too far ahead. (`runtime/guarded.py`
+    does the same without the calls.)
 
     It keeps small outputs only: large ones, whose time counts, are waited for instead.
     """
-    EVERY, SMALL = 12, 1 << 20                   # so at most 24 programs are unfinished
+    EVERY, SMALL = 12, 1 << 18                   # so at most 24 programs are unfinished
 
     def __init__(self):
         self.lock = threading.Lock()
-        self._thread: int | None = None          # who started the last program, and whether others have started some too
+        self.thread: int | None = None           # who started the last program, and whether others have started some too
         self._shared = False
-        self._last: Callable = lambda: None      # an output of the last program, weakly
-        self._count, self._earlier = 0, None     # an output of an earlier one
+        self.last: Callable = lambda: None       # an output of the last program, weakly
+        self._earlier = None                     # one of an earlier program
+        self.unwatched = 0                       # so many may be started, each to become `last`, before `started` must be told of one
 
     def __enter__(self):
         self.lock.acquire()
-        me = threading.get_ident()
-        if self._thread not in (me, None):
-            self._shared = True
-            self._wait(self._last())
-        self._thread = me
+        if self.thread != threading.get_ident():
+            self.another_thread()
         return self
 
     def __exit__(self, *_):
         self.lock.release()
+
+    def another_thread(self) -> None:
+        """With the lock: the next program is not started by the thread that started the last one."""
+        if self.thread is not None:
+            self._shared, self.unwatched = True, 0
+            self._wait(self.last())
+        self.thread = threading.get_ident()
 
     def started(self, outputs: Sequence[Any]) -> None:
         """These are the outputs of the program that was started."""
@@ -628,13 +634,15 @@ class _ReplicasStart:
             return
         if self._shared:                         # then only one at a time
             return self._wait(found[0])
-        self._last = weakref.ref(found[0])
-        self._count += 1
-        if self._count % self.EVERY == 0:
-            smallest = min(found, key=lambda x: x.nbytes)
-            if not self._wait(self._earlier) or smallest.nbytes > self.SMALL:
-                self._wait(smallest)
-            self._earlier = smallest if smallest.nbytes <= self.SMALL else None
+        self.last = weakref.ref(found[0])
+        if self.unwatched:
+            self.unwatched -= 1
+            return
+        smallest = min(found, key=lambda x: x.nbytes)
+        if not self._wait(self._earlier) or smallest.nbytes > self.SMALL:
+            self._wait(smallest)
+        self._earlier = smallest if smallest.nbytes <= self.SMALL else None
+        self.unwatched = self.EVERY - 1
 
     @staticmethod
     def _wait(array) -> bool:

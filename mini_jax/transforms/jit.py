@@ -246,9 +246,9 @@ def jit(fun: Callable | None = None, *, static_argnums=None, static_argnames=Non
 
     def cache_miss(*args, **kwargs):
         nonlocal guarded
+        if guarded is not None and not in_replica.value:
+            return guarded(*args, **kwargs), None, False
         with asked_again(itself):
-            if guarded is not None and not in_replica.value:
-                return guarded(*args, **kwargs), None, False
             result = answer(args, kwargs, False)
             if fragile and guarded is None:
                 guarded = guarded_dispatcher(function_name(fun), fun, lambda args, kwargs: answer(args, kwargs, True), static_argnums=statics[0],
