@@ -361,6 +361,25 @@ def test_a_wrong_guess_costs_nothing_but_its_loading_and_is_put_right(start, thr
     assert compiled == []
 
 
+def test_what_can_not_be_loaded_ahead_is_loaded_when_it_is_asked_for(start, threads, monkeypatch):
+    """So it is with programs that call LAPACK, which XLA does not know before one of them is lowered."""
+    start()
+    jax.jit(f)(x)
+    load = xla.deserialize_executable
+
+    def later(*args, **kwargs):
+        loaded = load(*args, **kwargs)
+        if "ahead" in threads[-1]:
+            raise xla.XlaRuntimeError("NOT_FOUND: no foreign function")
+        return loaded
+    monkeypatch.setattr(xla, "deserialize_executable", later)
+    compiled = start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.allclose(jax.jit(f)(x), np.tanh(x) * 2 - x)
+    assert compiled == [] and threads == ["mini_jax loading ahead", "MainThread"] and len(files(start)) == 1
+
+
 # --- damage ------------------------------------------------------------------------------------------------------------------------
 
 

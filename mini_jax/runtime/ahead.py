@@ -32,6 +32,7 @@ class Ahead:
     def __init__(self, read: Callable[[str, bytes], bytes | None], write: Callable[[str, bytes, bytes], None]):
         self._read, self._write = read, write
         self._coming: dict[Use, tuple[threading.Event, list]] = {}
+        self._expected: frozenset[Use] = frozenset()
         self._used: list[Use] = []
         self._right = True                                   # so far nothing else was needed
         self._begun = threading.Lock()                       # held for ever by whoever begins
@@ -48,6 +49,7 @@ class Ahead:
         except (ValueError, TypeError):
             return
         if expected:
+            self._expected = frozenset(expected[:_MOST])
             self._coming = {use: (threading.Event(), []) for use in expected[:_MOST]}
             threading.Thread(target=self._work, args=(client, load), name="mini_jax loading ahead").start()      # awaited at exit: XLA can't be left
 
@@ -71,12 +73,12 @@ class Ahead:
         done.wait()
         return result[0] if result else None
 
-    def used(self, use: Use, known: bool) -> None:
-        """Note that a large executable was used. known: it had been loaded ahead."""
+    def used(self, use: Use) -> None:
+        """Note that a large executable was used."""
         if self._name is None or use in self._used:
             return
         self._used.append(use)
-        if not known:                                        # the guess was wrong
+        if use not in self._expected:                        # the guess was wrong
             self._right = False
             self._coming.clear()
             import json

@@ -231,14 +231,12 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
     key = _digest(_FORM + text_digest + xla.fingerprint(tuple(devices), sorted_counts, options) + processor())
     file = f"{_plain(name)}-{key.hex()}.code"
     use = Use(file, tuple([device.id for device in devices]), sorted_options, sorted_counts)
-    _attempt(directory, lambda: directory.ahead.begin(devices[0].client, lambda use, devices: _loaded(directory, use, devices)))
-    found = directory.ahead.take(use)
-    early = found is not None
-    found = found or _loaded(directory, use, devices)
+    _attempt(directory, lambda: directory.ahead.begin(devices[0].client, lambda use, devices: _loaded(directory, use, devices, asked=False)))
+    found = directory.ahead.take(use) or _loaded(directory, use, devices)
     if found is not None:
         directory.worth += found.seconds
         if found.size >= LARGE:
-            _attempt(directory, lambda: directory.ahead.used(use, early), writing=True)
+            _attempt(directory, lambda: directory.ahead.used(use), writing=True)
         return found.code, True
     start = time.perf_counter()
     loaded = compile()
@@ -256,7 +254,7 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
             content = _HEAD.pack(seconds, len(shorter)) + shorter + zlib.compress(code, 1)
             _attempt(directory, lambda: directory.write(file, key, content), writing=True)
             if len(loads or code) >= LARGE and directory.writing:
-                _attempt(directory, lambda: directory.ahead.used(use, False), writing=True)
+                _attempt(directory, lambda: directory.ahead.used(use), writing=True)
     return Code(loaded), False
 
 
@@ -267,8 +265,9 @@ class _Found(NamedTuple):
     size: int
 
 
-def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device]) -> _Found | None:
-    """What is stored; None if it is not there, or can't be used."""
+def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device], *, asked: bool = True) -> _Found | None:
+    """What is stored; None if it is not there, or can't be used. asked: somebody needs it, so XLA knows the foreign functions that it calls
+    (LAPACK's, say, which lowering makes known); else it may come too early, and a failure says nothing about the file."""
     import zlib
     content = _attempt(directory, lambda: directory.read(use.file, bytes.fromhex(use.file[-69:-5])))
     if content is None:
@@ -283,7 +282,8 @@ def _loaded(directory: _Directory, use: Use, devices: Sequence[xla.Device]) -> _
         whole = functools.cache(lambda: made(zlib.decompress(content[size:]))) if size else None
         return _Found(Code(made(code), whole), seconds, len(code))
     except (xla.XlaRuntimeError, ValueError, RuntimeError, zlib.error, struct.error) as error:
-        directory.discard(use.file, f"XLA can't load it ({str(error).splitlines()[0]:.200})")
+        if asked:
+            directory.discard(use.file, f"XLA can't load it ({str(error).splitlines()[0]:.200})")
         return None
 
 

@@ -34,7 +34,7 @@ def lean(code: bytes) -> bytes | None:
     try:
         size, start = _number(code, 0)               # first, JAX's own facts
         return code[:start + size] + _at(code[start + size:], _TO_MODULE, _module)
-    except (ValueError, IndexError):
+    except (ValueError, LookupError):
         return None
 
 
