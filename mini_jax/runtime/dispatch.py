@@ -161,11 +161,22 @@ def lower_at(jaxpr, consts: Sequence, at: Placement, *, out_shardings: Sequence 
     if at.mesh is None:
         return lower(jaxpr, consts, platform=at.device.platform, **options)
     outputs = tuple(out_shardings or [None] * len(jaxpr.outvars))
-    for sharding, type_ in zip((*at.shardings, *outputs), (*jaxpr.in_types, *jaxpr.out_types)):
-        if sharding is not None:
-            sharding.shard_shape(type_.shape)            # raises where it doesn't divide
+    info = jaxpr.info or ProgramInfo("jit", name="a program")
+    for i, (sharding, type_) in enumerate(zip(at.shardings, jaxpr.in_types)):
+        _check_parts(sharding, type_, info, lambda: f"argument {info.path(i) or i}")
+    for i, (sharding, type_) in enumerate(zip(outputs, jaxpr.out_types)):
+        _check_parts(sharding, type_, info, lambda: f"result {i}")
     constants = tuple([spread_over(at.mesh, c) for c in consts])
     return lower(jaxpr, consts, platform=at.device.platform, partitions=Partitions(tuple(at.mesh.devices.flat), constants, at.shardings, outputs), **options)
+
+
+def _check_parts(sharding, type_, info: ProgramInfo, what: Callable[[], str]) -> None:
+    """ValueError, that names it, for an argument or a result that can't be cut so."""
+    try:
+        if sharding is not None:
+            sharding.shard_shape(type_.shape)
+    except ValueError as error:
+        raise ValueError(f"{info.transformation} of {info.name}: {what()} of type {type_} can't be spread so: {error}") from None
 
 
 def load_at(lowered: Lowered, at: Placement, *, options: dict | None = None, out_shardings: Sequence | None = None) -> Executable:
