@@ -561,6 +561,22 @@ with config.outline("eager"):
     assert texts[0] == texts[1] and "inlineable" in texts[0]
 
 
+def test_the_text_does_not_depend_on_where_in_memory_variables_lie():
+    """Functions that compute for themselves what they took, and take something else instead: in an order that no set decides."""
+    def loss(params, x):
+        for w, scale in params:
+            y = convolve(jax.nn.relu(convolve(x, w)), w)
+            y = (y - jnp.mean(y, (1, 2), keepdims=True)) / jnp.sqrt(jnp.var(y, (1, 2), keepdims=True) + 1e-5) * scale
+            x = jax.nn.relu(x + y)
+        return jnp.mean(x ** 2)
+    convolve = lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    params = [(np.ones((3, 3, 32, 32), np.float32), np.ones(32, np.float32))] * 8
+    x, held = np.ones((8, 16, 16, 32), np.float32), []
+    for _ in range(6):
+        held.append(jax.jit(lambda params, x: jax.grad(loss)(params, x)).lower(params, x))
+    assert "inlineable" in held[0].as_text() and len({lowered.as_text() for lowered in held}) == 1
+
+
 # --- when it is not worth it, and what the text says ------------------------------------------------------------------------------------------
 
 def test_small_programs_and_those_that_repeat_nothing_are_left_as_they_are():
