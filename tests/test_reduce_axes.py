@@ -359,6 +359,23 @@ def test_second_derivatives_go_through_it():
     agree(jax.pmap(jax.grad(inside, reduce_axes=("i",)), in_axes=(None, 0), out_axes=None, axis_name="i")(PARAMS["w"], XS), want)
 
 
+def test_a_rule_that_ignores_its_cotangent_is_asked_for_each_example():
+    """What it gives does not differ along the axis then, and is no total for that; what examples share is asked for once, with the total."""
+    def ignorant(f):
+        rule = jax.custom_vjp(f)
+        rule.defvjp(lambda w, *x: (f(w, *x), None), lambda _, ct: (jnp.float32(1), *[jnp.float32(2)] * (f is scaled)))
+        return rule
+    scaled, cubed = lambda w, x: w * x, lambda w: w ** 3
+    each, shared = ignorant(scaled), ignorant(cubed)
+    losses = [each, lambda w, x: each(w * w, x), jax.jit(each), lambda w, x: lax.scan(lambda c, _: (each(w, c), None), x, None, 2)[0], lambda w, x: shared(w) * x]
+    every = lambda w, x: [jax.grad(loss, reduce_axes=("i",))(w, x) for loss in losses]
+    xs, want = np.arange(N, dtype="f4"), [N, 6 * N, N, 2 * N, 1]
+    mesh = jax.make_mesh((N,), ("i",))
+    agree(jax.vmap(every, (None, 0), None, axis_name="i")(np.float32(3), xs), want)
+    agree(jax.pmap(every, "i", in_axes=(None, 0), out_axes=None)(np.float32(3), xs), want)
+    agree(jax.shard_map(lambda w, x: every(w, x[0]), mesh=mesh, in_specs=(P(), P("i")), out_specs=P())(np.float32(3), xs), want)
+
+
 def test_names_that_are_not_in_scope_mean_nothing():
     agree(jax.grad(dense, reduce_axes=("nowhere",))(PARAMS, XS[0], IDS[0]), jax.grad(dense)(PARAMS, XS[0], IDS[0]))
     with pytest.raises(TypeError, match="reduce_axes must be a sequence of axis names"):

@@ -22,7 +22,7 @@ from mini_jax.core.refs import Cell, described, discharge_call
 from mini_jax.core.staging import eval_jaxpr, for_types, stage
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, typeof
-from mini_jax.lax import shapes
+from mini_jax.lax import shapes, totals
 from mini_jax.runtime import xla
 from mini_jax.transforms.arguments import signature_of
 from mini_jax.transforms.remat_opt import forward_call
@@ -320,9 +320,10 @@ def _vjp_call_linearize(primals, nonzero, *, call, fwd, bwd, name):
 def _lin_transpose(cts, *args, bwd, count, nonzero, in_types, out_types, name):
     residuals, linear = args[:count], iter(args[count:])
     results = bwd(*residuals, *[Zero(t) if type(ct) is Zero else ct for ct, t in zip(cts, out_types)])
+    copies = frozenset().union(*[t.varying for t in out_types])
     for ct, live in zip(results, nonzero):
         if live and isinstance(arg := next(linear), Accumulator):
-            arg.add(ct)
+            arg.add(totals.of_copies(ct, arg.aval.update(varying=copies)))       # each copy's, even if the rule gives all the same
 
 
 def _lin_forward(*args, name, **_):
