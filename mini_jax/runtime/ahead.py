@@ -1,5 +1,5 @@
 """Loading ahead: the large executables that the last run of the same script used are loaded by a thread, while Python still imports, makes
-data and traces. XLA needs 0.2 to 0.5 s for one, most of what a second start takes, and does so without holding Python up.
+data and traces. XLA needs 0.1 to 0.3 s for one, most of what a second start takes, and does so without holding Python up.
 
 A file SCRIPT-DIGEST.ahead in the cache's directory lists them. It is a guess, and nothing depends on it: an executable is taken only under the
 name, and with the devices and options, by which it would have been loaded, and one that is not asked for goes when another was missed.

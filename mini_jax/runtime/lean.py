@@ -7,8 +7,8 @@ instruction of the same number, operands and shape that has no body, a custom ca
 places in the source. Left alone are fusions that a library runs (of kind kCustom: XLA makes them anew from their HLO when it loads them), those
 that share memory with their operands, and everything else.
 
-The numbers below are those of fields in xla/service/hlo.proto, which never change, and of the messages around that, as jaxlib 0.10 to 0.12 have
-them. XLA ends the process if what it loads contradicts itself, so what has another form, or was made by another jaxlib, stays whole.
+The numbers below are those of fields in xla/service/hlo.proto, which never change, and of the messages around that, as jaxlib 0.10 and 0.12
+have them. XLA ends the process if what it loads contradicts itself, so what has another form, or was made by another jaxlib, stays whole.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Callable, Iterator
 from mini_jax.runtime import xla
 
 LEAST = 1 << 16                                      # bytes of an executable from which on loading it takes long enough
-KNOWN = (0, 10) <= xla.jaxlib_version < (0, 13)      # jaxlibs whose form this has been tried with
+KNOWN = xla.jaxlib_version[:2] in ((0, 10), (0, 12))  # jaxlibs whose form this has been tried with
 
 _TO_MODULE = 1, 1, 1                                 # the executable; its program and configuration; its program
 _COMPUTATIONS = 3                                    # of a module
@@ -40,30 +40,35 @@ def lean(code: bytes) -> bytes | None:
 
 def _module(module: bytes) -> bytes:
     """Raises ValueError where it holds nothing to leave out."""
-    kept, gone = [], set()
+    kept, gone, held = [], set(), set()
     for number, whole, content in _fields(module):
         if number == _COMPUTATIONS:
             facts = {n: c for n, _, c in _fields(content) if n in (_ID, _FUSED)}
             body = facts.get(_FUSED)
-            kept.append((facts[_ID] if body else None, whole if body else _field(number, _computation(content, gone))))
+            kept.append((facts[_ID] if body else None, whole if body else _field(number, _computation(content, gone, held))))
         else:
             kept.append((None, whole))
-    if not gone or not gone <= {id for id, _ in kept}:
-        raise ValueError("no fusions, or bodies elsewhere")
+    bodies = [whole for id, whole in kept if id in gone]
+    if not gone or len(bodies) != len(gone) or gone & held or any([_field(_OPCODE, _FUSION) in body for body in bodies]):
+        raise ValueError("no fusions, or of a form that is not known: bodies elsewhere, shared, or with fusions in them")
     return b"".join([whole for id, whole in kept if id is None or id not in gone])
 
 
-def _computation(computation: bytes, gone: set[bytes]) -> bytes:
-    """A computation without bodies; the numbers of those that were called are added to `gone`."""
-    return b"".join([_field(number, _instruction(content, gone)) if number == _INSTRUCTIONS else whole
+def _computation(computation: bytes, gone: set[bytes], held: set[bytes]) -> bytes:
+    """A computation without bodies; the numbers of those that it called are added to `gone`, of those that it still calls to `held`."""
+    return b"".join([_field(number, _instruction(content, gone, held)) if number == _INSTRUCTIONS else whole
                      for number, whole, content in _fields(computation)])
 
 
-def _instruction(instruction: bytes, gone: set[bytes]) -> bytes:
+def _instruction(instruction: bytes, gone: set[bytes], held: set[bytes]) -> bytes:
     fields = [field for field in _fields(instruction) if field[0] != _METADATA]
     if _FUSION in instruction:
         found = {number: content for number, _, content in fields}
-        if found[_OPCODE] == _FUSION and found[_KIND] in _COMPILED and _ALIASING not in found:
+        if found[_OPCODE] != _FUSION:
+            pass
+        elif found[_KIND] not in _COMPILED or _ALIASING in found:
+            held.add(found[_CALLED])
+        else:
             gone.add(found[_CALLED])
             fields = [(number, _field(_OPCODE, _CALL) if number == _OPCODE else whole, None) for number, whole, _ in fields
                       if number not in (_KIND, _CALLED)]
