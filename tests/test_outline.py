@@ -471,7 +471,7 @@ def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
             ((product.format(1, 256, "f32", "256x512", "f32"),), 40, {late, types}),
             ((product.format(1, 128, "f32", "256x512", "f32"),), 40, {late}), ((product.format(1, 512, "f32", "1024x512", "f32"),), 40, {late}),
             ((product.format(0, 256, "bf16", "512x256", "bf16"),), 40, {late}), ((product.format(0, 0, "f32", "512x256", "f32"),), 40, {late}),
-            ((total.format(1, "4096x1024"),), 15, {late}), ((total.format(1, "4096x1024"),), 16, {late, types, tree}),
+            ((total.format(1, "4096x1024"),), 7, {late}), ((total.format(1, "4096x1024"),), 8, {late, types, tree}),
             ((total.format(0, "16x512"),), 40, {late, types, tree}), ((total.format(0, "4096x4"),), 40, {late, types, tree}),
             ((total.format(0, "256x128"),), 40, {late}), ((total.format(0, "256x128"), *[plain] * 5), 40, {late, types, tree}),
             ((total.format(1, "2x100000"),), 40, {late})]:

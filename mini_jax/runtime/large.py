@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from mini_jax.runtime import xla
 
-OFTEN_PRODUCTS, OFTEN_SUMS = 4, 16               # calls of each product and sum, on average, that make up for its compilation
+OFTEN_PRODUCTS, OFTEN_SUMS = 4, 8                # calls of each product and sum, on average, that make up for its compilation
 SMALL_PRODUCT = 2 ** 20                          # multiplications of which Eigen makes no parallel parts
 ROWS, MANY_ROWS, LARGE_MATRIX = 256, 1024, 2 ** 17           # of larger ones; the last two of transposed matrices, which Eigen reads slowly
 HANDED_OVER, LONGEST = 4096, 4096                # of sums: the smallest that YNNPACK gets; the terms that may be added one after the other
