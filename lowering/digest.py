@@ -140,7 +140,7 @@ class _Writer:
         elif isinstance(value, np.generic) and value.dtype.kind != "O":
             self.out.append(f"g{_name(value.dtype)};{value.tobytes().hex()};")
         elif isinstance(value, np.dtype) and value.names is None:
-            self.out.append(f"d{value.name}{value.byteorder};")
+            self.out.append(f"d{_name(value)}{value.byteorder};")
         elif kind is ShapedArray:
             self.type(value)
         elif kind is frozenset and all([type(item) is str for item in value]):

@@ -510,10 +510,14 @@ def _definition(flat: _Flat, values: tuple) -> tuple[JaxprEqn, list[tuple]] | No
         return None
     places = [flat.owner[slot] for slot in slots]
     eqn, label = flat.eqns[places[0]], flat.labels[places[0]]
-    if not (eqn.primitive.name in _CHEAP and not is_reciprocal(eqn) or _swaps_matrix(eqn)) or any([flat.labels[place] != label for place in places]):
+    if not (_is_cheap(eqn) or _swaps_matrix(eqn)) or any([flat.labels[place] != label for place in places]):
         return None
     eqns = [flat.eqns[place] for place in places]
     return eqn, [tuple([e.invars[j] for e in eqns]) for j, v in enumerate(eqn.invars) if type(v) is Var]
+
+
+def _is_cheap(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name in _CHEAP and not is_reciprocal(eqn)
 
 
 def _in_memory(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> bool:
@@ -595,7 +599,8 @@ def _outside(flat: _Flat, results: dict[_Function, list[list[Var]]], range_of: S
     what follows cheaply from what they give anyway.
     """
     taken = {v for function in results for values in function.inputs for v in values}
-    taken.update([v for i, eqn in enumerate(flat.eqns) if range_of[i] < 0 for v in eqn.invars if type(v) is Var and _defined_by(flat, v) not in _CHEAP])
+    taken.update([v for i, eqn in enumerate(flat.eqns) if range_of[i] < 0 for v in eqn.invars if type(v) is Var
+                  and not (v in flat.slot and _is_cheap(flat.eqns[flat.owner[flat.slot[v]]]))])
     handed = {v for calls in results.values() for values in zip(*calls) if not taken.isdisjoint(values) for v in values}
     own: dict[Var, Var] = {}                                     # what is computed again -> its name outside
     eqns: dict[int, list[JaxprEqn]] = {}
@@ -615,10 +620,6 @@ def _outside(flat: _Flat, results: dict[_Function, list[list[Var]]], range_of: S
     return eqns
 
 
-def _defined_by(flat: _Flat, v: Var) -> str | None:
-    return flat.eqns[flat.owner[flat.slot[v]]].primitive.name if v in flat.slot else None
-
-
 def _cheap_steps(flat: _Flat, v: Var, handed: set[Var], range_of: Sequence[int]) -> list[int]:
     """The places of equations within functions that compute v from what is outside of them or handed over; [] if these are many, or not cheap."""
     found: set[int] = set()
@@ -628,7 +629,7 @@ def _cheap_steps(flat: _Flat, v: Var, handed: set[Var], range_of: Sequence[int])
         place = flat.owner[flat.slot[v]] if v in flat.slot else -1
         if place < 0 or range_of[place] < 0 or v in handed or place in found:
             continue
-        if flat.eqns[place].primitive.name not in _CHEAP or len(found) == _STEPS:
+        if not _is_cheap(flat.eqns[place]) or len(found) == _STEPS:
             return []
         found.add(place)
         waiting += [x for x in flat.eqns[place].invars if type(x) is Var]

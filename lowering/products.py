@@ -105,7 +105,7 @@ def _matrix(v, batch, contract, eqns: list[JaxprEqn], where):
         v = moved
     many = [n for d in batch if (n := shape[d]) != 1]
     rows, terms = [prod([shape[d] for d in dims]) for dims in (free_dims(len(shape), batch, contract), contract)]
-    sizes = [*many, rows] if rows != 1 else list(many)
+    sizes = [n for n in (*many, rows) if n != 1]
     place = len(sizes) - (contract_first and rows != 1)
     sizes.insert(place, terms)
     if tuple(sizes) != v.aval.shape:

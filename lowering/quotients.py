@@ -11,11 +11,11 @@ from mini_jax.core.staging import stage
 from mini_jax.lax.elementwise import div_p, mul_p
 from mini_jax.lax.shapes import broadcast_in_dim_p
 
-_PRECISE = frozenset([dtypes.float32, dtypes.float64])
+_PRECISE = frozenset([dtypes.float32, dtypes.float64])         # a narrower one would round 1 / y too much
 
 
 def reciprocals(program: Jaxpr) -> Jaxpr:
-    """The program with multiplications in place of such divisions."""
+    """The program with multiplications in place of such divisions, but by a single number, whose reciprocal is no loop."""
     broadcast = {eqn.outvars[0]: eqn for eqn in program.eqns if eqn.primitive is broadcast_in_dim_p and type(eqn.invars[0]) is Var
                  and eqn.out_types[0].dtype in _PRECISE and 1 < eqn.invars[0].aval.size < eqn.out_types[0].size}
     if not broadcast:

@@ -24,8 +24,8 @@ import pytest
 READ_TEXT = {"test_the_neural_ode_finds_the_spiral_and_draws_it", "test_a_number_of_draws_of_one_shape_share_one_function"}
 
 
-# These walk tables or programs that are generated. A kernel takes jaxlib 0.12 three times as long to make as 0.10, where all cases run; there every
-# other one does, so that both runs of .ci/run end within 20 minutes. (They are reported as deselected. MINI_JAX_TESTS=all pytest runs all.)
+# These walk tables or programs that are generated. Where an operation by itself takes up to three times as long to compile, on jaxlib 0.11 and newer, every
+# other case runs, so that both runs of .ci/run end within 20 minutes. (The others are reported as deselected. MINI_JAX_TESTS=all pytest runs all.)
 GENERATED = {"test_primitives", "test_public_walk", "test_convolution", "test_scipy_stats", "test_scipy_special", "test_ref_laws", "test_control_flow_laws",
              "test_reduce_axes_laws", "test_outline_everywhere"}
 

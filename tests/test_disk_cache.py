@@ -249,6 +249,15 @@ def test_programs_that_call_python_are_not_stored(start):
     assert files(start) == files(start, "known") == []
 
 
+def test_what_xla_can_not_write_down_runs_and_is_not_stored(start, monkeypatch):
+    def refused(executable):
+        raise NotImplementedError("LessThan is not serializable")           # XLA's words for some sorts
+    monkeypatch.setattr(xla, "serialize_executable", refused)
+    compiled = start()
+    assert np.array_equal(jax.jit(lambda x: x + 1)(x), x + 1) and len(compiled) == 1
+    assert files(start) == []
+
+
 def test_what_is_too_quick_or_too_small_is_not_stored_and_nothing_is_where_it_is_switched_off(start):
     for name, value in [("persistent_cache_min_compile_time_secs", 100), ("persistent_cache_min_entry_size_bytes", 1 << 30), ("enable_compilation_cache", False)]:
         with _set(name, value):

@@ -93,6 +93,7 @@ nextafter_p, nextafter = binary("nextafter", FLOATS - {dtypes.float8_e8m0fnu}, "
 # --- powers and roots -------------------------------------------------------------------------------------------------
 
 square_p, square = unary("square", NUMBERS, "x²", jvp=lambda t, y, x: t * (2 * x))
+# √'s derivative has 1 / y of its own, which a division by y then shares (lowering/quotients.py).
 sqrt_p, sqrt = unary("sqrt", INEXACT, "√x; NaN of negative real numbers", jvp=lambda t, y, x: t * (0.5 * (1 / y)), accuracy=True)
 rsqrt_p, rsqrt = unary("rsqrt", INEXACT, "1 / √x", jvp=lambda t, y, x: t * (-0.5 * y / x), accuracy=True)
 cbrt_p, cbrt = unary("cbrt", FLOATS, "The real cube root of x", jvp=lambda t, y, x: t * (1 / (3 * (y * y))), accuracy=True)

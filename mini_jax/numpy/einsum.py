@@ -31,7 +31,7 @@ def _from_lists(args: Sequence) -> tuple[str, list]:
 
 
 @functools.lru_cache(maxsize=1024)
-def parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[tuple], tuple, dict]:
+def parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[tuple, ...], tuple, dict]:
     """The labels of each operand's axes and of the result's, and each label's size. Axes of an ellipsis are labelled -1, -2, … from the last.
 
     Raises ValueError for notation that does not fit the operands.
@@ -71,7 +71,7 @@ def parse(subscripts: str, shapes: tuple[tuple[int, ...], ...]) -> tuple[list[tu
             if sizes.setdefault(label, n) != n and 1 not in (sizes[label], n):
                 raise ValueError(f"einsum: size of label {label!r} for operand {position} ({n}) does not match previous terms ({sizes[label]})")
             sizes[label] = n if sizes[label] == 1 else sizes[label]
-    return labels, result, sizes
+    return tuple(labels), result, sizes
 
 
 # --- the order ------------------------------------------------------------------------------------------------------------------------

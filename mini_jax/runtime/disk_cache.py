@@ -246,7 +246,7 @@ def load(text_digest: bytes, name: str, devices: Sequence[xla.Device], options: 
         try:
             code = xla.serialize_executable(loaded)
         except (xla.XlaRuntimeError, RuntimeError, NotImplementedError):         # not all that XLA makes can be written down
-            return loaded, False
+            return Code(loaded), False
         if len(code) >= _least_bytes.value:
             import zlib
             loads = lean(code) if devices[0].platform == "cpu" else None

@@ -21,7 +21,7 @@ SMALL_PRODUCT = 2 ** 20                          # multiplications of which Eige
 ROWS, MANY_ROWS, LARGE_MATRIX = 256, 1024, 2 ** 17           # of larger ones; the last two of transposed matrices, which Eigen reads slowly
 HANDED_OVER, LONGEST = 4096, 4096                # of sums: the smallest that YNNPACK gets; the terms that may be added one after the other
 VECTOR, SMALL_COLUMNS = 8, 8192                  # entries side by side, and from the first term to the last, that XLA's loops add as fast
-SLOWER = 50                                      # multiplications in the nanosecond by which an entry of others is slower; a faster one gains a fourth
+SLOWER = 50                                      # multiplications done while a slow loop loses time on one entry; a fast one gains a fourth of that
 
 _EXTRA = "xla_cpu_flatten_after_fusion" + ",xla_cpu_disable_tiled_emitter" * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
 _TYPES = "xla_cpu_experimental_ynn_fusion_type"
