@@ -10,6 +10,7 @@ import numpy as np
 
 from mini_jax.core import config
 from mini_jax.core.errors import TypePromotionError
+from mini_jax.core.state import state
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The dtypes there are: NumPy name, name in programs, name in StableHLO.
@@ -172,6 +173,7 @@ def requested(dtype, where: str) -> Any:
     if dtype is not None and dtype not in python_scalar_types:
         meant = as_dtype(dtype)
         if meant != canonical:
+            state.warned += 1
             warnings.warn(f"{where}: dtype {meant} was requested, but 64-bit types are off, so the result is {canonical}. "
                           "To have them, call config.update('jax_enable_x64', True) at the start of the program.",
                           UserWarning, stacklevel=_frames_to_user())

@@ -29,6 +29,7 @@ class _State(threading.local):
     trace = None                        # set by core.trace to the evaluating trace; class attributes are every thread's default
     axes: dict = {}                     # name -> NamedAxis of the named axes in scope, outermost first; replaced, never mutated
     reduced: Reduced | None = None      # of the backward pass that is running
+    warned = 0                          # how often a library function has warned: what is copied would not
     source = None                       # while a program is replayed: the source of the equation at hand
     scope: str = ""                     # the name stack of `named_scope` and of transformations, "outer/inner"
 

@@ -82,7 +82,7 @@ class _Direct(dict):
 
 def _tracer_operator(fun: Callable, primitive, accepted, reflected: bool = False) -> Callable:
     """The operator on tracers; reflected: the tracer is the right operand."""
-    general = getattr(fun, "__wrapped__", fun)
+    general = getattr(fun, "recording", fun)
     direct = _Direct(accepted)
 
     def apply(x, y):
@@ -232,10 +232,10 @@ def _install() -> None:
     Tracer.__pow__ = _tracer_power
     for name, fun in _UNARY:
         setattr(ArrayImpl, f"__{name}__", fun)
-        setattr(Tracer, f"__{name}__", fun.__wrapped__)
+        setattr(Tracer, f"__{name}__", fun.recording)
     for name, fun in (_METHODS | _PROPERTIES).items():
         setattr(ArrayImpl, name, fun)
-        setattr(Tracer, name, getattr(fun, "__wrapped__", fun) if hasattr(fun, "_cache_miss") else fun)
+        setattr(Tracer, name, getattr(fun, "recording", fun))
     for name in ("__hash__",):                           # defining == takes it away in Python; arrays never had it
         setattr(Tracer, name, None)
     Tracer.copy = lambda self: self

@@ -177,6 +177,7 @@ def _complain_of_ranks(name, shapes):
                "broadcast to one rank, which the option numpy_rank_promotion")
     if config.numpy_rank_promotion.value == "raise":
         raise ValueError(message + " forbids ('raise'): reshape them first, or set it to 'allow'.")
+    state.warned += 1
     warnings.warn(message + " warns of.", UserWarning, stacklevel=4)
 
 

@@ -44,7 +44,7 @@ def getitem(x, index):
         return x
     if type(x) is ArrayImpl:
         return read_eagerly(x, [for_dispatch(i) for i in operands], structure)
-    return read(x, operands, structure)
+    return read_eagerly.recording(x, operands, structure)
 
 
 def _known_key(index) -> tuple | None:

@@ -192,12 +192,12 @@ def _updated(x, index, values, op, how: How):
     if found is not None:
         mask, axis = found
         if isinstance(mask, Tracer) if callable(op) else _is_one_for_all(values, len(x.shape) - axis - mask.ndim):
-            return (_write_masked_eagerly if eager else write_masked)(x, mask, values, axis, op)
+            return (_write_masked_eagerly if eager else _write_masked_eagerly.recording)(x, mask, values, axis, op)
         how = how._replace(unique_indices=True)
     structure, operands = parse(x.shape, entries)
     if eager:
         return _write_eagerly(x, values, [for_dispatch(i) for i in operands], structure, op, how)
-    return write(x, values, operands, structure, op, how)
+    return _write_eagerly.recording(x, values, operands, structure, op, how)
 
 
 def _check_conversion(aval, values, op) -> None:
@@ -253,7 +253,7 @@ class AtIndex:
         how = options(mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices)
         if type(x) is ArrayImpl:
             return read_eagerly(x, [for_dispatch(i) for i in operands], structure, how)
-        return read(x, operands, structure, how)
+        return read_eagerly.recording(x, operands, structure, how)
 
     def apply(self, func: Callable, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode=None,
               wrap_negative_indices: bool = True):

@@ -17,7 +17,7 @@ import weakref
 from collections import OrderedDict
 from typing import Any, Callable
 
-from mini_jax.core import config
+from mini_jax.core import config, replay
 from mini_jax.core.program import Kept
 from mini_jax.runtime import xla
 
@@ -230,6 +230,7 @@ def clear() -> None:
     for bounded in (recorded, executables):
         bounded.clear()
     _code.clear()
+    replay.forget()
     _calls.forget()
 
 

@@ -15,6 +15,7 @@ from lowering.shards import Partitions
 from mini_jax.core import config, dtypes, logs, staging, trace
 from mini_jax.core.program import Kept, ProgramInfo
 from mini_jax.core.refs import refuse_refs
+from mini_jax.core.replay import replayed
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import caches, large, nonfinite, processes, quick, xla
@@ -310,7 +311,7 @@ staging.capture_numpy = device_put
 
 def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (), donated: Sequence[bool] = ()) -> Callable:
     """Decorator of library functions: called on values, one compiled program; called on tracers, or while operations are
-    being recorded, just its body. Arguments named in static_argnames (hashable) select the program.
+    being recorded, what its body does, or did before (core/replay.py). Arguments named in static_argnames (hashable) select the program.
     donated: for each of the others, by position, whether its buffer is given to the result."""
     if fun is None:
         return lambda fun: library(fun, static_argnames=static_argnames, donated=donated)
@@ -318,12 +319,12 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
     positional = code.co_varnames[:code.co_argcount]
     static_argnums = tuple([positional.index(name) for name in static_argnames if name in positional])
     statics, static_positions = frozenset(static_argnames), frozenset(static_argnums)
-    programs = Kept()
+    programs, recording = Kept(), replayed(fun)
     name = fun.__name__
 
     def miss(*args, **kwargs):
         if xla.staging.value or disabled() or any([isinstance(arg, Tracer) for arg in args]):
-            return fun(*args, **kwargs), None, False
+            return recording(*args, **kwargs), None, False
         fixed = tuple([arg if i in static_positions else None for i, arg in enumerate(args)])
         fixed_names = tuple([(key, value) for key, value in kwargs.items() if key in statics])
         free = [arg for i, arg in enumerate(args) if i not in static_positions]
@@ -357,6 +358,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
     dispatcher = xla.dispatcher(name, fun, boundary(miss), static_argnums=static_argnums, static_argnames=static_argnames)
     dispatcher.__wrapped__, dispatcher.__name__, dispatcher.__doc__ = fun, name, fun.__doc__
     dispatcher.__module__, dispatcher.__qualname__ = fun.__module__, fun.__qualname__
+    dispatcher.recording = recording                 # for who knows that a tracer is among the arguments
     return dispatcher
 
 
