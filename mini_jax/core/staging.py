@@ -70,8 +70,12 @@ class StagingTrace(Trace):
 
     def record(self, primitive, args, params):
         """Append an equation and return tracers of its results."""
-        invars = [a.variable if type(a) is StagingTracer and a._trace is self else self.atom(a) for a in args]
-        types = tuple([v.aval for v in invars])
+        invars, types = [], []
+        for a in args:
+            v = a.variable if type(a) is StagingTracer and a._trace is self else self.atom(a)
+            invars.append(v)
+            types.append(v.aval)
+        types = tuple(types)
         try:
             out = primitive.types(types, params)
         except RefOperandError as error:

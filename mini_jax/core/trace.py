@@ -190,7 +190,7 @@ def _int_type(value):
     return array_type((), dtypes.default_int(), True)
 
 
-_by_aval = lambda value: value.aval
+_by_aval = operator.attrgetter("aval")
 _type_rules: dict[type, Any] = {
     Tracer: _by_aval,
     xla.ArrayImpl: _by_aval,

@@ -19,6 +19,12 @@ __all__ = ["broadcast_in_dim", "broadcast_in_dim_p", "broadcast", "reduce_sum", 
 
 def canonical_shape(shape, function: str = "the function", argument: str = "the shape it is given") -> tuple[int, ...]:
     """A tuple of non-negative ints from what users pass as a shape; TypeError says what was wrong, for a traced size also where."""
+    if type(shape) is tuple:
+        for n in shape:
+            if type(n) is not int or n < 0:
+                break
+        else:
+            return shape                                                         # as it is: the usual case
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:

@@ -49,9 +49,9 @@ _UNARY = [("neg", ufuncs.negative), ("pos", ufuncs.positive), ("abs", ufuncs.abs
 # --- on tracers ---------------------------------------------------------------------------------------------------------------
 
 class _Direct(dict):
-    """For each type of an operand: which Python numbers go with it directly, and within which limits.
+    """For each type of an operand: which numbers go with it directly, and within which limits.
 
-    {type: (limit, ((kind, make), ...))}: a number of class `kind` below the limit becomes the literal make(number). Nothing
+    {type: {kind: (low, high, make)}}: a number of class `kind` within the limits becomes the literal make(number). Nothing
     goes directly with a type whose dtype is not accepted.
     """
 
@@ -73,11 +73,16 @@ class _Direct(dict):
         if dtypes.is_integer(dtype):
             info = dtypes.iinfo(dtype)
             default = dtypes.iinfo(dtypes.default_int())
-            return {int: (max(int(info.min), int(default.min)), min(int(info.max), int(default.max)), dtype.type)}
+            return {int: (max(int(info.min), int(default.min)), min(int(info.max), int(default.max)), dtype.type),
+                    dtype.type: (info.min, info.max, _itself)}
         limit = float(dtypes.finfo(dtypes.to_real(dtype)).max)
         whole = min(limit, 2.0 ** 31 - 1)
         kinds = {float: (-limit, limit, dtype.type), int: (-whole, whole, dtype.type)}
-        return kinds
+        return kinds if dtypes.is_complex(dtype) else {**kinds, dtype.type: (-limit, limit, _itself)}
+
+
+def _itself(x):
+    return x
 
 
 def _tracer_operator(fun: Callable, primitive, accepted, reflected: bool = False) -> Callable:
