@@ -1,4 +1,4 @@
-"""Replay: what a library function has recorded once is copied the next time, instead of running the function again.
+"""Replay: what a library function records for the second time is copied from then on, instead of running the function again.
 
 What such a function records depends on the types of the traced values it is given, on its other arguments and on the configuration, and
 on nothing else: that is what lets it be compiled once when it runs on values, and be copied when it is recorded.
@@ -17,7 +17,8 @@ from mini_jax.core.pytree import flatten
 from mini_jax.core.staging import StagingTrace, StagingTracer
 from mini_jax.core.state import state
 
-_templates: dict[tuple, "_Template | None"] = {}     # None: of a call that can't be copied
+_ONCE, _NEVER = "made once", "not to be copied"       # most calls of a program that is recorded once are not worth keeping more of
+_templates: dict[tuple, "_Template | str"] = {}
 _CAPACITY = 4096
 
 forget = _templates.clear
@@ -51,17 +52,20 @@ def replayed(fun: Callable) -> Callable:
         if not _describe(args, trace, key, given) or kwargs and not _describe(kwargs.values(), trace, key, given):
             return fun(*args, **kwargs)
         key = tuple(key)
-        template = _templates.get(key, _templates)
+        template = _templates.get(key)
         if template is None:
+            if len(_templates) >= _CAPACITY:
+                _templates.clear()
+            _templates[key] = _ONCE
+        if template is None or template is _NEVER:
             return fun(*args, **kwargs)
         where = state.source or source.capture(2, state.scope)
-        if template is not _templates:
+        if template is not _ONCE:
             return template.copy(trace, given, where)
         start, warned = len(trace.eqns), state.warned
         out = fun(*args, **kwargs)
-        if len(_templates) >= _CAPACITY:
-            _templates.clear()
-        _templates[key] = _template(trace.eqns[start:], given, out, where) if state.warned == warned else None
+        made = _template(trace.eqns[start:], given, out, where)
+        _templates[key] = _NEVER if made is None or state.warned != warned else made
         return out
     return recording
 
@@ -89,7 +93,7 @@ def _describe(args, trace: StagingTrace, key: list, given: dict[Var, int]) -> bo
         elif isinstance(arg, np.generic):
             key += kind, arg.tobytes()
         elif isinstance(arg, (np.dtype, enum.Enum)):
-            key.append(arg)
+            key += kind, arg
         else:
             return False
     return True
@@ -102,9 +106,10 @@ def _template(eqns: Sequence[JaxprEqn], given: dict[Var, int], out, where) -> _T
     number: dict[Any, int] = {v: i for i, v in enumerate([*literals, *given])}
     known, steps = len(number), []
     for eqn in eqns:
-        if eqn.effects or not eqn.primitive.memoize or eqn.source != where or not number.keys() >= set(eqn.invars):
+        operands = [number.get(v) for v in eqn.invars]
+        if eqn.effects or not eqn.primitive.memoize or eqn.source != where or None in operands:
             return None
-        steps.append((eqn.primitive, [number[v] for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params))
+        steps.append((eqn.primitive, operands, [v.aval for v in eqn.outvars], eqn.params))
         for v in eqn.outvars:
             number[v] = len(number)
     leaves, tree = flatten(out)
