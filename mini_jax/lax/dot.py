@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import operator
 from typing import NamedTuple, Sequence, Union
 
@@ -258,52 +259,52 @@ def _dot_jvp(primals, tangents, **params):
 
 
 def _dot_transpose(ct, lhs, rhs, *, dimension_numbers, precision, preferred_element_type):
-    """The cotangent of one operand is the product of ct and the other operand over the other's free dimensions.
+    """The cotangent of one operand is the product of ct and the other operand over the other's free dimensions."""
+    is_left = isinstance(lhs, Accumulator)
+    x, other = (lhs, rhs) if is_left else (rhs, lhs)
+    if not x.wanted:
+        return
+    ndim = typeof(other).ndim
+    (ct, other), has_axis = x.contracted((ct, other), (None, None))
+    ct_first, numbers, permutation = _cotangent_plan(is_left, x.shape, ndim, dimension_numbers, has_axis)
+    if type(precision) is tuple and ct_first is not is_left:
+        precision = precision[::-1]
+    out = dot_general_p.bind(*((ct, other) if ct_first else (other, ct)), dimension_numbers=numbers, precision=precision,
+                             preferred_element_type=preferred_element_type)
+    out = reshape(out, x.shape) if permutation is None else transpose(out, permutation)
+    x.add(convert_element_type(out, x.dtype))
+
+
+@functools.lru_cache(4096)
+def _cotangent_plan(is_left: bool, shape: tuple, other_ndim: int, dimension_numbers: tuple, has_axis: bool) -> tuple:
+    """(is ct the first factor, the dimension numbers of its product with the other operand, the permutation that follows or None)
+    for the cotangent of the left or right operand, of this shape. has_axis: both factors have one more dimension, in front, to sum over.
 
     Of the two orders of that product, the one whose result already has the operand's order of dimensions is taken, so that
     e.g. the gradient of w in x·w is x'·ct, with nothing to transpose.
     """
-    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
-    if isinstance(lhs, Accumulator):
-        x, other, contract, batch, other_contract, other_batch = lhs, rhs, lhs_contract, lhs_batch, rhs_contract, rhs_batch
-    else:
-        x, other, contract, batch, other_contract, other_batch = rhs, lhs, rhs_contract, rhs_batch, lhs_contract, lhs_batch
-    if not x.wanted:
-        return
-    free = free_dims(x.ndim, contract, batch)
-    other_free = free_dims(typeof(other).ndim, other_contract, other_batch)
+    contracts, batches = dimension_numbers
+    contract, other_contract = contracts if is_left else contracts[::-1]
+    batch, other_batch = batches if is_left else batches[::-1]
+    free = free_dims(len(shape), contract, batch)
+    other_free = free_dims(other_ndim, other_contract, other_batch)
     ct_batch = tuple(range(len(batch)))
     ct_free = tuple(range(len(batch), len(batch) + len(free) + len(other_free)))
-    ct_summed = ct_free[len(free):] if x is lhs else ct_free[:len(other_free)]
+    ct_summed = ct_free[len(free):] if is_left else ct_free[:len(other_free)]
     # The result has dimensions (batch, free, paired) or (batch, paired, free), where `paired` are x's contracted dimensions in
     # the order in which their partners stand in `other`.
     paired = [contract[other_contract.index(d)] for d in sorted(other_contract)]
-    (ct, other), has_axis = x.contracted((ct, other), (None, None))
-    if has_axis:                                         # of a batch: one more dimension, in front of both, to sum over
+    if has_axis:
         ct_batch, ct_summed, other_batch, other_free = [tuple([d + 1 for d in dims]) for dims in (ct_batch, ct_summed, other_batch, other_free)]
         ct_summed, other_free = (0, *ct_summed), (0, *other_free)
-    leading, trailing = [d for d in free if _sized(x, d)], [d for d in paired if _sized(x, d)]
+    sized = lambda dims: [d for d in dims if shape[d] != 1]               # it matters where these stand
+    leading, trailing = sized(free), sized(paired)
     ct_first = not (leading and trailing) or leading[0] < trailing[0]
-    if type(precision) is tuple:
-        pair = dict(zip(("lhs", "rhs"), precision))
-        of_ct, of_other = (pair["lhs"], pair["rhs"]) if x is lhs else (pair["rhs"], pair["lhs"])
-        precision = (of_ct, of_other) if ct_first else (of_other, of_ct)
     if ct_first:
-        out = dot_general_p.bind(ct, other, dimension_numbers=((ct_summed, other_free), (ct_batch, other_batch)), precision=precision,
-                                 preferred_element_type=preferred_element_type)
-        order = [*batch, *free, *paired]
+        numbers, order = ((ct_summed, other_free), (ct_batch, other_batch)), [*batch, *free, *paired]
     else:
-        out = dot_general_p.bind(other, ct, dimension_numbers=((other_free, ct_summed), (other_batch, ct_batch)), precision=precision,
-                                 preferred_element_type=preferred_element_type)
-        order = [*batch, *paired, *free]
-    sized = [d for d in order if _sized(x, d)]
-    out = reshape(out, x.shape) if sized == sorted(sized) else transpose(out, np.argsort(order).tolist())
-    x.add(convert_element_type(out, x.dtype))
-
-
-def _sized(x, d: int) -> bool:
-    """Does it matter where dimension d stands?"""
-    return x.shape[d] != 1
+        numbers, order = ((other_free, ct_summed), (other_batch, ct_batch)), [*batch, *paired, *free]
+    return ct_first, numbers, None if sized(order) == sorted(sized(order)) else tuple(np.argsort(order).tolist())
 
 
 def batched_numbers(args, dims, dimension_numbers) -> tuple[tuple, int]:
