@@ -20,6 +20,8 @@ from lowering.labels import Labels, inner_first, is_fixed
 from lowering.products import matrices
 from lowering.quotients import is_reciprocal, reciprocals
 from lowering.repeats import grown
+from lowering.updates import updates_early
+from lowering.walls import in_memory_once, walled
 from mini_jax.core import dtypes, source
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, holders, subprograms
@@ -27,7 +29,7 @@ from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
 from mini_jax.lax.elementwise import add, add_p, bitwise_or, mul_p
 from mini_jax.lax.identities import optimization_barrier_p
-from mini_jax.lax.shapes import add_any_p, convert_element_type_p, reshape_p
+from mini_jax.lax.shapes import add_any_p, convert_element_type_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
 # It occurs only in programs that are about to be written.
@@ -75,10 +77,12 @@ class Notes:
         return [f"not outlined: {line}" for line in self.refused[:3]]
 
 
-def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Jaxpr:
+def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None, *, donates: bool = False) -> Jaxpr:
     """The program with calls of functions in place of what it repeats; itself where nothing that it repeats is worth that.
 
     mode: "auto", or "eager": whatever occurs twice. The programs in it (of loops, branches, calls) are treated alike.
+    donates: results take over the buffers of inputs. A function that reads an input and computes what takes its buffer would copy it, so updates
+    of parameters are left where they stand, at the end.
     """
     notes, costs, labels = Notes() if notes is None else notes, COSTS[mode], Labels()
     programs = inner_first(jaxpr)
@@ -110,7 +114,8 @@ def outlined(jaxpr: Jaxpr, mode: str = "auto", notes: Notes | None = None) -> Ja
             continue
         eqns = [renewed(eqn) if eqn.params else eqn for eqn in program.eqns]
         changed = any([a is not b for a, b in zip(eqns, program.eqns)])
-        new[program] = result = _with_functions(program.replace(eqns=eqns) if changed else program, costs, labels, notes)
+        new[program] = result = _with_functions(program.replace(eqns=eqns) if changed else program, costs, labels, notes,
+                                                moving=program is jaxpr and not donates)
         if result is not program is not jaxpr:
             labels.alike(result, program)
     return new[jaxpr]
@@ -138,9 +143,9 @@ def _with_programs(eqn: JaxprEqn, new: dict[Jaxpr, Jaxpr]) -> JaxprEqn:
     return eqn.replace(params={name: renewed(value) if name in found else value for name, value in eqn.params.items()})
 
 
-def _with_functions(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> Jaxpr:
+def _with_functions(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes, *, moving: bool) -> Jaxpr:
     """One program, leaving those in it; then what was made functions, and so on."""
-    result, made = _outline(program, costs, labels, notes)
+    result, made = _outline(program, costs, labels, notes, moving)
     waiting = [(params, 1) for params in made]
     while waiting:
         params, depth = waiting.pop()
@@ -150,11 +155,12 @@ def _with_functions(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) 
     return result
 
 
-def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes) -> tuple[Jaxpr, list[dict]]:
-    """The program with calls, and the parameters of these calls, one dictionary for each function."""
+def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes, moving: bool = False) -> tuple[Jaxpr, list[dict]]:
+    """The program with calls, and the parameters of these calls, one dictionary for each function. moving: updates of parameters may be moved."""
     if len(program.eqns) < 2 * costs.smallest:
         return program, []
-    flat = _Flat(_shared_first(reciprocals(matrices(_spliced(program))), labels), labels)
+    ready = _shared_first(reciprocals(matrices(_spliced(program))), labels)
+    flat = _Flat(updates_early(ready, labels) if moving else ready, labels)
     chosen = _chosen(flat, costs, notes)
     return _rewritten(flat, chosen, notes) if chosen else (program, [])
 
@@ -465,7 +471,7 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
     for ends, group in sorted(by_ends.items(), key=lambda item: len(item[0])):
         room = sum([_bytes(values[0]) for values in group])
         more = [end for end in plans[group[0]].ends if end in ends and end not in function.inputs]         # in an order that no set decides
-        if (sum([written(end) for end in more]) < room or all([_swaps_matrix(plans[values].steps[0][1]) for values in group])) \
+        if (sum([written(end) for end in more]) <= room + room // 16 or all([_swaps_matrix(plans[values].steps[0][1]) for values in group])) \
                 and sum([_bytes(end[0]) for end in more]) <= room + room // 16:
             for values in group:
                 for wanted, eqn, operands in plans[values].steps:
@@ -487,19 +493,30 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
 
 def _plan(flat: _Flat, function: _Function, values: tuple, middle: int, range_of: Sequence[int]) -> _Plan | None:
     """The plan that ends with the fewest bytes. Values that are in memory in any case are better taken from there."""
-    ends, steps, waiting, best = {values: None}, [], [values], None              # (a dict for its order)
-    while waiting and len(steps) < _STEPS:
-        wanted = waiting.pop(0)
+    ends, steps, best = {values: None}, [], None                                 # (a dict for its order)
+    waiting: dict[tuple, tuple] = {}                                             # what may be computed instead -> its equation and operands
+
+    def consider(wanted: tuple) -> None:
         found = _definition(flat, wanted)
-        if found is None or not _swaps_matrix(found[0]) and _in_memory(flat, function, wanted, middle, range_of):
-            continue
-        ends.pop(wanted, None)
-        waiting += [o for o in dict.fromkeys(found[1]) if o not in ends and o not in function.inputs]
-        ends.update(dict.fromkeys(found[1]))
-        steps.append((wanted, *found))
-        size = sum([_bytes(end[0]) for end in ends if end not in function.inputs])
-        if best is None or size <= best[0]:
-            best = size, len(steps), tuple(ends)
+        if found is not None and (_swaps_matrix(found[0]) or not _in_memory(flat, function, wanted, middle, range_of)):
+            waiting[wanted] = found
+
+    def size(ends) -> int:
+        return sum([_bytes(end[0]) for end in ends if end not in function.inputs])
+
+    consider(values)
+    while waiting and len(steps) < _STEPS:
+        wanted = min(waiting, key=lambda wanted: size([o for o in dict.fromkeys(waiting[wanted][1]) if o not in ends]) - _bytes(wanted[0]))
+        eqn, operands = waiting.pop(wanted)
+        ends.pop(wanted)
+        for o in dict.fromkeys(operands):
+            if o not in ends:
+                ends[o] = None
+                if o not in function.inputs:
+                    consider(o)
+        steps.append((wanted, eqn, operands))
+        if best is None or size(ends) <= best[0]:
+            best = size(ends), len(steps), tuple(ends)
     return None if best is None else _Plan(steps[:best[1]], best[2])
 
 
@@ -576,7 +593,7 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
         name, place = _name(flat, function.sites[0], function.size)
         note = f"{len(function.sites)} calls of {len(bodies[function][0].eqns)} equations: repeated in {place}"
         notes.functions.append(note)
-        body = _joined_in_place(_transposed_flat(bodies[function][0]))
+        body = _joined_in_place(in_memory_once(_in_order(bodies[function][0])))
         params[function] = {"jaxpr": body, "name": name, "note": note}
     eqns: list[JaxprEqn] = []
     for i, eqn in enumerate(flat.eqns):
@@ -586,10 +603,8 @@ def _rewritten(flat: _Flat, chosen: list[_Stretch], notes: Notes) -> tuple[Jaxpr
             function, k = starts[i]
             outvars = [results[function][k][j] for j in bodies[function][1]]
             if outvars:
-                given = [v if o.aval.mlir == v.aval.mlir else Var(o.aval) for v, o in zip(outvars, params[function]["jaxpr"].outvars)]
-                eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], given, params[function], NO_EFFECTS, eqn.source))
-                eqns += [_reshaped(o, v, eqn.source) for o, v in zip(given, outvars) if o is not v]
-    return flat.program.replace(eqns=eqns), list(params.values())
+                eqns.append(JaxprEqn(outlined_p, [values[k] for values in function.inputs], outvars, params[function], NO_EFFECTS, eqn.source))
+    return in_memory_once(flat.program.replace(eqns=eqns)), list(params.values())
 
 
 def _outside(flat: _Flat, results: dict[_Function, list[list[Var]]], range_of: Sequence[int]) -> dict[int, list[JaxprEqn]]:
@@ -636,23 +651,14 @@ def _cheap_steps(flat: _Flat, v: Var, handed: set[Var], range_of: Sequence[int])
     return sorted(found)
 
 
-def _transposed_flat(body: Jaxpr) -> Jaxpr:
-    """The function with transposed results, and such with dimensions of size 1, handed over in one dimension.
+def _in_order(body: Jaxpr) -> Jaxpr:
+    """The function with transposed results, and such with dimensions of size 1, laid out row by row.
 
     Else XLA may give them in another layout, so as to save a copy, and whoever reads them makes one each time.
     """
     transposed = {eqn.outvars[0] for eqn in body.eqns if eqn.primitive.name == "transpose"}
-    outvars, reshapes = [], []
-    for v in body.outvars:
-        flat = v.aval.ndim > 1 and (v in transposed or 1 in v.aval.shape)
-        outvars.append(Var(v.aval.update(shape=(v.aval.size,))) if flat else v)
-        if flat:
-            reshapes.append(_reshaped(v, outvars[-1], None))
-    return body.replace(eqns=[*body.eqns, *reshapes], outvars=outvars) if reshapes else body
-
-
-def _reshaped(v: Var, result: Var, where) -> JaxprEqn:
-    return JaxprEqn(reshape_p, [v], [result], {"new_sizes": result.aval.shape}, NO_EFFECTS, where)
+    ordered = {v for v in body.outvars if type(v) is Var and v.aval.ndim > 1 and (v in transposed or 1 in v.aval.shape)}
+    return walled(body, ordered)
 
 
 _FEW = 4                                        # parts of a concatenation that one loop may choose among

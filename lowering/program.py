@@ -16,6 +16,7 @@ from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
 from lowering.shards import Partitions, attribute, joined
 from mini_jax.core import config
+from mini_jax.core.collector import paused
 from mini_jax.core.effects import host_effects
 from mini_jax.core.logs import TRACE_SECONDS
 from mini_jax.core.program import Jaxpr, Var, dce
@@ -55,6 +56,7 @@ class Lowered:
         return blake2b(self.text.encode(), digest_size=32).digest()
 
 
+@paused()
 def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] = (), keep_unused: bool = False,
           platform: str = "cpu", axes: Replicas | None = None, partitions: Partitions | None = None) -> Lowered:
     """The StableHLO text of a program. `donated` marks the inputs whose buffers outputs may take over.
@@ -95,7 +97,7 @@ def lower(jaxpr: Jaxpr, consts: Sequence, *, name: str, donated: Sequence[bool] 
         results = [joined("", attribute(module, s, t.ndim)) for s, t in zip(partitions.outputs, program.out_types)]
         count = len(partitions.devices)
     elif config.outline.value != "off" and platform == "cpu":
-        program = outlined(program, config.outline.value, notes)
+        program = outlined(program, config.outline.value, notes, donates=any(marks))
     text = module.write(name, program, argument_attributes=attributes, result_attributes=results, axes=axes, num_partitions=count,
                         comments=notes.lines())
     return Lowered(name, jaxpr, [physical_value(c) for _, c in constants], in_types, out_types, kept, text, module.callbacks,

@@ -1,5 +1,6 @@
 """The outliner: programs with functions for what they repeat compute what they computed before, whatever repeats in them and how."""
 import random as python_random
+import re
 import subprocess
 import sys
 
@@ -442,6 +443,110 @@ def test_what_one_reader_outside_of_functions_can_compute_is_not_handed_over_at_
     assert "sub" not in [eqn.primitive.name for eqn in forward.eqns]           # tanh, not 1 - tanh²
     for got, want in zip(run(new, [*ws, x]), run(program, [*ws, x])):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
+
+
+def functions_of(program):
+    return list({id(eqn.params["jaxpr"]): eqn.params["jaxpr"] for eqn in calls(program)}.values())
+
+
+def attention(x, w):
+    batch, length, width = x.shape
+    q, k, v = [part.reshape(batch, length, 2, width // 2).transpose(0, 2, 1, 3) for part in jnp.split(x @ w, 3, axis=-1)]
+    mixed = jax.nn.softmax(q @ k.transpose(0, 1, 3, 2)) @ v
+    return jnp.tanh(x + mixed.transpose(0, 2, 1, 3).reshape(x.shape))
+
+
+def trained(layer, ws, rate=0.1):
+    """One step of gradient descent on layers, as a function of their weights."""
+    def step(ws, x):
+        def loss(ws):
+            y = x
+            for w in ws:
+                y = layer(y, w)
+            return jnp.sum(y ** 2)
+        return [w - r * g for w, r, g in zip(ws, rate if type(rate) is list else [rate] * len(ws), jax.grad(loss)(ws))]
+    return step
+
+
+def assert_same_under_all_modes(step, *args):
+    results = {}
+    for mode in ("off", "auto", "eager"):
+        with config.outline(mode):
+            results[mode] = jax.jit(step)(*args)
+    for mode in ("auto", "eager"):
+        for a, b in zip(jax.tree.leaves(results["off"]), jax.tree.leaves(results[mode])):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(a).max(initial=0))
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 8), (1, 6, 8), (4, 1, 8), (0, 6, 8)])
+def test_what_products_take_transposed_or_reshaped_is_computed_once_in_a_function(shape):
+    ws = list(np.random.default_rng(0).normal(size=(12, 8, 24), scale=0.3).astype(np.float32))
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    step = trained(attention, ws)
+    assert_same_under_all_modes(step, ws, x)
+    lowered = jax.jit(step).lower(ws, x)
+    assert "@LayoutConstraint" in lowered.as_text()
+    if shape == (4, 6, 8):                                       # q, k and v, for their products and the backward pass; there one cotangent
+        copies = re.findall(r"= f32\[(?:4,2,6,4|192)\]\S* fusion\(", lowered.compile().as_text())
+        assert len(copies) == 4 * len(ws)
+
+
+def test_a_residual_stream_is_not_computed_again_by_each_product_that_reads_it_reshaped():
+    def layer(x, w):
+        y = jnp.abs(x @ w) * x                                   # read by the product, which takes it as a matrix, and by the sum
+        return 0.5 * x + y + (y @ w).sum(-1, keepdims=True)
+    ws = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.05).astype(np.float32))
+    x = np.ones((2, 3, 8), np.float32)
+
+    def forward(ws, x):
+        for w in ws:
+            x = layer(x, w)
+        return x
+    assert_same_under_all_modes(forward, ws, x)
+    counts = {}
+    for mode in ("off", "eager"):
+        with config.outline(mode):
+            counts[mode] = jax.jit(forward).lower(ws, x).compile().as_text().count(" abs(")
+    assert counts["eager"] == len(ws) < counts["off"]
+
+
+def test_updates_are_part_of_the_function_that_computes_the_gradient():
+    ws = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.2).astype(np.float32))
+    x = np.ones((5, 8), np.float32)
+    step = trained(lambda x, w: x + jnp.tanh(x @ w) @ w.T, ws)
+    assert_same_under_all_modes(step, ws, x)
+    program = dce(program_of(step, ws, x))
+    new = outlined(program, "eager")
+    assert_well_formed(new)
+    has_update = lambda f: any(eqn.primitive.name == "sub" and eqn.out_types[0].shape == (8, 8) for eqn in f.eqns)
+    updating = [f for f in functions_of(new) if has_update(f)]
+    assert updating and all(any(eqn.primitive.name == "dot_general" for eqn in f.eqns) for f in updating)
+    # What takes over the buffer of a parameter must not be computed where the parameter is still read.
+    apart = [f for f in functions_of(outlined(program, "eager", donates=True)) if has_update(f)]
+    assert apart and not any(eqn.primitive.name == "dot_general" for f in apart for eqn in f.eqns)
+
+
+def test_layers_that_are_updated_each_in_its_own_way_still_repeat():
+    ws = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.2).astype(np.float32))
+    x = np.ones((5, 8), np.float32)
+    layer = lambda x, w: x + jnp.tanh(x @ w) @ w.T
+    alike, differing = [outlined(dce(program_of(trained(layer, ws, rate), ws, x)), "eager")
+                        for rate in (0.1, [0.01 * (i + 1) for i in range(len(ws))])]
+    products = lambda program: sum(eqn.primitive.name == "dot_general" for p in inner_first(program) for eqn in p.eqns)
+    assert products(differing) <= products(alike)                # those of two layers, not of fourteen
+
+
+def test_a_function_takes_what_is_in_memory_or_as_large_in_place_of_what_follows_from_it():
+    def loss(ws, x):
+        for w in ws:
+            y = x + x @ w
+            y = y - jnp.mean(y, -1, keepdims=True)
+            x = x + y / jnp.sqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-3)
+        return jnp.sum(x ** 2)
+    ws, x = list(np.random.default_rng(0).normal(size=(14, 32, 32), scale=0.2).astype(np.float32)), np.ones((5, 32), np.float32)
+    forward = next(f for f in functions_of(outlined(dce(program_of(jax.grad(loss), ws, x)))) if "sqrt" in [eqn.primitive.name for eqn in f.eqns])
+    made = {eqn.outvars[0]: eqn.primitive.name for eqn in forward.eqns}
+    assert "sub" not in [made.get(v) for v in forward.outvars]           # the sum before it and the mean
 
 
 def test_products_and_sums_are_the_same_either_way_round():

@@ -18,7 +18,7 @@ from mini_jax.core.refs import refuse_refs
 from mini_jax.core.replay import replayed
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
-from mini_jax.runtime import caches, large, nonfinite, processes, quick, xla
+from mini_jax.runtime import caches, large, nonfinite, processes, quick, warmup, xla
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
@@ -56,6 +56,8 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
         options = {**large.options(lowered.text), **(options or {})}
 
     def compile():
+        if devices[0].platform == "cpu":
+            warmup.products(lowered.text, options or {}, devices[0])
         with compiling(lambda: logs.described(lowered)):
             return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
 

@@ -24,7 +24,6 @@ VECTOR, SMALL_COLUMNS = 8, 8192                  # entries side by side, and fro
 SLOWER = 50                                      # multiplications done while a slow loop loses time on one entry; a fast one gains a fourth of that
 
 _EXTRA = "xla_cpu_flatten_after_fusion" + ",xla_cpu_disable_tiled_emitter" * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
-_TYPES = "xla_cpu_experimental_ynn_fusion_type"
 _KEPT = 'inlineable = "false"'
 _FUNCTION = re.compile(r"^  func\.func \w+ @([^\s(]+)\(", re.MULTILINE)
 _CALL = re.compile(r"call @([^\s(]+)\(")
@@ -80,7 +79,7 @@ def options(text: str) -> dict:
     eigen, own = _eigen(products), _own(sums, sum([product.work * n for product, n in products]))
     if eigen or own:
         kinds = ["LIBRARY_FUSION_TYPE_DOT"] * (not eigen) + ["LIBRARY_FUSION_TYPE_REDUCE"] * (not own)
-        chosen[_TYPES] = ",".join([*kinds, "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"])
+        chosen[xla.YNNPACK_RUNS] = ",".join([*kinds, "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"])
     if own:
         chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"           # it makes of each sum two, for XLA's older loops
     return chosen

@@ -53,7 +53,8 @@ def recall(jaxpr: Jaxpr, consts: Sequence, write: Callable[[], Lowered], choose:
     lowered = write()
     options = {} if choose is None else choose(lowered.text)
     # Left out: what lowering does beside writing (functions it makes known to XLA, a warning of a donation that served nothing), and replicas.
-    plain = lowered.num_replicas == 1 and not lowered.callbacks and "custom_call" not in lowered.text and "jax.buffer_donor" not in lowered.text
+    plain = lowered.num_replicas == 1 and not lowered.callbacks and "jax.buffer_donor" not in lowered.text \
+        and lowered.text.count("custom_call @") == lowered.text.count("custom_call @LayoutConstraint")
     if key is not None and plain and package_unchanged():
         disk_cache.make_known(key, name, disk_cache.Known(lowered.digest, tuple(lowered.kept_consts), tuple(lowered.kept), options))
     return lowered, options

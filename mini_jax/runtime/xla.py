@@ -423,6 +423,7 @@ def gpu_options() -> dict:
 
 
 # ---- compiling ----------------------------------------------------------------------------------------------------------
+YNNPACK_RUNS = "xla_cpu_experimental_ynn_fusion_type"    # which kinds of operations, "LIBRARY_FUSION_TYPE_DOT,…": products, sums, convolutions by default
 EXTRA_OPTIONS = "xla_backend_extra_options"              # "name,name=value": options of the CPU compiler that are no flags of XLA's own
 
 

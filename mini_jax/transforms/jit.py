@@ -9,6 +9,7 @@ import numpy as np
 from lowering.emit import lowers
 from lowering.program import lower
 from mini_jax.core import config, logs
+from mini_jax.core.collector import paused
 from mini_jax.core.effects import of_call
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, ProgramInfo, axes_used_in, function_name
@@ -190,7 +191,8 @@ def record_as(fun: Callable, call: Call, types: tuple, info: ProgramInfo) -> Tra
         if logs.cache_misses.value:
             explain(fun, info, key, programs)
         info.refs = {i: leaf.created for i, leaf in enumerate(call.leaves) if is_ref(leaf)}
-        jaxpr, consts = stage(flat_fun, types, info)
+        with paused():
+            jaxpr, consts = stage(flat_fun, types, info)
         info.refs = {}                               # a later call may have others
         return Traced(jaxpr, consts, out_tree, jaxpr.hoisted())
 
