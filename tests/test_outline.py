@@ -583,6 +583,9 @@ def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
         assert large.options("\n".join(lines)) == {}
     kinds = lambda *args: options_of_xla(*args)[types].replace("LIBRARY_FUSION_TYPE_", "").split(",")[:-1]
     assert kinds([plain], 9) == ["REDUCE"] and kinds([total.format(1, "128x128")], 20) == ["DOT"] and kinds([plain, total.format(1, "128x128")], 20) == []
+    alone = lambda *lines: large.options("\n".join(lines)).get(types, "").replace("LIBRARY_FUSION_TYPE_", "").split(",")[:-1]
+    small = product.format(0, 16, "f32", "512x32", "f32")
+    assert alone(*[small] * 16) == ["REDUCE"] and alone(*[small] * 15) == alone(*[small] * 16, plain) == []
     assert set(options_of_xla([plain], 9, [product.format(1, 16, "f32", "256x512", "f32")])) == {late}      # one slow product decides for all
 
 

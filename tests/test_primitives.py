@@ -29,6 +29,7 @@ ELSEWHERE = {
     "refs": "test_refs.py",
     "shards": "test_sharding.py",
     "foreign": "test_ffi.py",
+    "walls": "test_outline.py",
 }
 BATCH = 4                                   # unlike every size of a sample, so that a confusion of axes shows
 STEP = 3e-4                                 # of the differences; their error is of the order STEP⁴ and eps / STEP

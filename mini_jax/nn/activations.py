@@ -10,6 +10,7 @@ from mini_jax.core.trace import typeof
 from mini_jax.lax.shapes import canonical_axis
 from mini_jax.numpy.promotion import arraylike, promote_args_inexact, promote_args_numeric
 from mini_jax.runtime.dispatch import library
+from mini_jax.transforms.custom_derivatives import custom_jvp
 
 __all__ = ["identity", "relu", "relu6", "leaky_relu", "elu", "celu", "selu", "gelu", "silu", "swish", "sigmoid", "tanh",
            "log_sigmoid", "softplus", "squareplus", "sparse_plus", "sparse_sigmoid", "soft_sign", "mish", "glu",
@@ -113,9 +114,20 @@ def gelu(x, approximate=True):
 @library
 def softplus(x):
     """log(1 + eˣ), a smooth relu, elementwise and without overflow."""
-    x = _float("softplus", x)
+    return _softplus(_float("softplus", x))
+
+
+@custom_jvp
+def _softplus(x):
     positive = x > 0
     return jnp.where(positive, x, 0) + jnp.log1p(jnp.exp(jnp.where(positive, -x, x)))
+
+
+@_softplus.defjvp
+def _(primals, tangents):
+    """The sigmoid, of x alone: nothing else need be kept for it."""
+    (x,), (t,) = primals, tangents
+    return _softplus(x), t * lax.logistic(x)
 
 
 @library

@@ -1,10 +1,12 @@
-"""With which of XLA's options a program with kept calls (lowering/outline.py) is compiled on CPU: what runs is as fast, and starts sooner.
+"""With which of XLA's options a large program is compiled on CPU: what runs is as fast, and starts sooner. Of one with kept calls (lowering/outline.py):
 
 - XLA gives each kept call a copy of the function, by default before it optimises, and then optimises every copy. Here it copies late.
 - x + y and copies are by default written by XLA's tiled emitter, which takes three times as long as the others for loops as fast.
 - Products and sums of floats are by default run by YNNPACK, which sets up each of them at its first run, for every call anew, in 0.5 to 3 ms.
   Eigen's products and XLA's own sums need nothing, but take longer to compile, once for each function. So they are chosen where functions
   are called often, and only if a step takes as long: Eigen's products lose where matrices are large and rows few, own sums along columns.
+
+Of one that repeats nothing, many small products are Eigen's too.
 
 All that is decided for a whole program, since XLA's options hold for all of it. The figures are in docs/performance_on_cpu.md.
 """
@@ -17,7 +19,7 @@ from typing import NamedTuple
 from mini_jax.runtime import xla
 
 OFTEN_PRODUCTS, OFTEN_SUMS = 4, 8                # calls of each product and sum, on average, that make up for its compilation
-SMALL_PRODUCT = 2 ** 20                          # multiplications of which Eigen makes no parallel parts
+SMALL_PRODUCT, MANY_PRODUCTS = 2 ** 20, 16       # multiplications of which Eigen makes no parallel parts; products whose setup a first step shows
 ROWS, MANY_ROWS, LARGE_MATRIX = 256, 1024, 2 ** 17           # of larger ones; the last two of transposed matrices, which Eigen reads slowly
 HANDED_OVER, LONGEST = 4096, 4096                # of sums: the smallest that YNNPACK gets; the terms that may be added one after the other
 VECTOR, SMALL_COLUMNS = 8, 8192                  # entries side by side, and from the first term to the last, that XLA's loops add as fast
@@ -45,9 +47,13 @@ class _Product(NamedTuple):
     def work(self) -> int:
         return self.stack * self.rows * self.terms * self.columns
 
+    @property
+    def small(self) -> bool:
+        return self.rows * self.terms * self.columns < SMALL_PRODUCT
+
     def fast(self) -> bool:
         """Is Eigen's as fast as YNNPACK's?"""
-        if self.rows * self.terms * self.columns < SMALL_PRODUCT:
+        if self.small:
             return True
         return self.rows >= (MANY_ROWS if self.transposed and self.terms * self.columns > LARGE_MATRIX else ROWS)
 
@@ -65,24 +71,31 @@ class _Sum(NamedTuple):
 
 def options(text: str) -> dict:
     """XLA's options for a program that a user wrote."""
+    narrow = _NARROW.search(text) is not None
     if _KEPT not in text:
-        return {}
+        products = [] if narrow else _products(text)
+        return _by_ynnpack(False, True) if len(products) >= MANY_PRODUCTS and all([product.small for product in products]) else {}
     functions = _functions(text)
     runs = _runs(functions)
     if max(runs.values()) < 2:
         return {}
     chosen = {xla.EXTRA_OPTIONS: _EXTRA}
-    if _NARROW.search(text) is not None:
+    if narrow:
         return chosen
     products = [(product, runs[name]) for name, body in functions.items() for product in _products(body)]
     sums = [(sum_, runs[name]) for name, body in functions.items() for sum_ in _sums(body)]
     eigen, own = _eigen(products), _own(sums, sum([product.work * n for product, n in products]))
     if eigen or own:
-        kinds = ["LIBRARY_FUSION_TYPE_DOT"] * (not eigen) + ["LIBRARY_FUSION_TYPE_REDUCE"] * (not own)
-        chosen[xla.YNNPACK_RUNS] = ",".join([*kinds, "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"])
+        chosen.update(_by_ynnpack(not eigen, not own))
     if own:
         chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"           # it makes of each sum two, for XLA's older loops
     return chosen
+
+
+def _by_ynnpack(products: bool, sums: bool) -> dict:
+    """The option by which it runs these, and convolutions."""
+    kinds = ["LIBRARY_FUSION_TYPE_DOT"] * products + ["LIBRARY_FUSION_TYPE_REDUCE"] * sums
+    return {xla.YNNPACK_RUNS: ",".join([*kinds, "LIBRARY_FUSION_TYPE_INDIVIDUAL_CONVOLUTION"])}
 
 
 def _eigen(products: list[tuple[_Product, int]]) -> bool:
