@@ -389,6 +389,17 @@ def test_what_can_not_be_loaded_ahead_is_loaded_when_it_is_asked_for(start, thre
     assert compiled == [] and threads == ["mini_jax loading ahead", "MainThread"] and len(files(start)) == 1
 
 
+def test_where_python_is_about_to_end_and_starts_no_more_threads_nothing_is_loaded_ahead(start, threads, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start()
+    jax.jit(f)(x)
+    compiled = start()
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert np.allclose(jax.jit(f)(x), np.tanh(x) * 2 - x)
+    assert compiled == [] and threads == ["MainThread"]
+
+
 # --- damage ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@ import io
 import logging
 import re
 import sys
+import threading
 import time
 
 import numpy as np
@@ -50,6 +51,14 @@ def test_a_short_one_shows_nothing_and_costs_little(monkeypatch):
         compile_for(0)
         times.append(time.perf_counter() - began)
     assert min(times) < 200e-6 and terminal.getvalue() == ""
+
+
+def test_what_compiles_while_python_ends_which_starts_no_more_threads_compiles(monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    monkeypatch.setattr(progress, "_thread", None)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    progress._start()
 
 
 def test_of_two_at_once_the_older_has_the_line(monkeypatch):

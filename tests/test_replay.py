@@ -144,6 +144,15 @@ def test_an_argument_handed_on_stays_itself():
     assert seen == [True] * 3
 
 
+def test_what_is_no_traced_value_is_not_copied(ours):
+    @library
+    def shown(n):
+        return n + 1, jnp.arange(3)
+    seen = []
+    jax.make_jaxpr(lambda: [seen.append(shown(3)[0]) for _ in range(3)] and jnp.arange(3))()
+    assert seen == [4] * 3
+
+
 def test_effects_and_inner_programs_are_not_copied(ours):
     @library
     def printing(x):

@@ -45,6 +45,22 @@ def test_none_is_run_for_short_programs(anew):
     assert started(PRODUCT.format(0, "f32"), EIGENS) == []
 
 
+def test_guards_of_transfers_are_not_about_it(anew):
+    jax.config.update("jax_transfer_guard", "disallow_explicit")
+    try:
+        thread, = started(PRODUCT.format(0, "f32") * warmup.LONG, {})
+        thread.join(60)
+    finally:
+        jax.config.update("jax_transfer_guard", None)
+
+
+def test_what_compiles_while_python_ends_which_starts_no_more_threads_compiles_without_it(anew, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert started(PRODUCT.format(0, "f32") * warmup.LONG, {}) == [] and warmup._begun.locked()
+
+
 @pytest.mark.parametrize("before", [True, False])
 def test_the_collector_of_cycles_is_paused_and_left_as_it_was(before):
     was = gc.isenabled()

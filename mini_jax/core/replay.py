@@ -113,7 +113,7 @@ def _template(eqns: Sequence[JaxprEqn], given: dict[Var, int], out, where) -> _T
         for v in eqn.outvars:
             number[v] = len(number)
     leaves, tree = flatten(out)
-    outputs = [number.get(leaf.variable, 0) if type(leaf) is StagingTracer else 0 for leaf in leaves]
+    outputs = [number.get(leaf.variable, -1) if type(leaf) is StagingTracer else -1 for leaf in leaves]
     if any([i < known for i in outputs]):            # an argument handed on, or a value that is no result
         return None
     return _Template(literals, steps, tree, outputs)

@@ -51,7 +51,11 @@ class Ahead:
         if expected:
             self._expected = frozenset(expected[:_MOST])
             self._coming = {use: (threading.Event(), []) for use in expected[:_MOST]}
-            threading.Thread(target=self._work, args=(client, load), name="mini_jax loading ahead").start()      # awaited at exit: XLA can't be left
+            thread = threading.Thread(target=self._work, args=(client, load), name="mini_jax loading ahead")      # awaited at exit: XLA can't be left
+            try:
+                thread.start()
+            except RuntimeError:                             # Python that is about to end starts no more threads
+                self._coming.clear()
 
     def _work(self, client, load) -> None:
         devices = {device.id: device for device in client.devices()}

@@ -8,6 +8,7 @@ costs some microseconds.
 """
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -63,7 +64,8 @@ def _start() -> None:
     with _lock:
         if _thread is None or not _thread.is_alive():          # a forked process has none
             _thread = threading.Thread(target=_watch, name="mini_jax compile progress", daemon=True)
-            _thread.start()
+            with contextlib.suppress(RuntimeError):            # Python that is about to end starts no more threads
+                _thread.start()
 
 
 def _watch() -> None:

@@ -4,11 +4,13 @@ Eigen's products of float32 write their machine code (oneDNN's) when the first o
 """
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 
 import numpy as np
 
+from mini_jax.core import config
 from mini_jax.runtime import xla
 from mini_jax.runtime.array import device_put
 
@@ -31,9 +33,12 @@ def products(text: str, options: dict, device: xla.Device) -> None:
         return
     by_eigen = _ANY if "DOT" not in options.get(xla.YNNPACK_RUNS, "DOT") else _TRANSPOSED
     if by_eigen.search(text) is not None and _begun.acquire(blocking=False):
-        threading.Thread(target=_run_product, args=(device,), name="mini_jax warm-up").start()          # (a daemon might be in XLA at exit)
+        thread = threading.Thread(target=_run_product, args=(device.client.local_devices()[0],), name="mini_jax warm-up")
+        with contextlib.suppress(RuntimeError):  # Python that is about to end starts no more threads
+            thread.start()                       # (a daemon might be in XLA at exit)
 
 
 def _run_product(device: xla.Device) -> None:
     program = xla.compile(_PROGRAM, (device,), options=EIGENS)
-    program.execute_sharded([device_put(np.zeros((8, 8), np.float32), device)])
+    with config.transfer_guard_host_to_device("allow"):
+        program.execute_sharded([device_put(np.zeros((8, 8), np.float32), device)])
