@@ -15,6 +15,7 @@ from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Literal, ProgramI
 from mini_jax.core.state import current_trace, staging, state
 from mini_jax.core.trace import Trace, Tracer, eval_trace, leaked, typeof
 from mini_jax.core.types import AbstractValue, ShapedArray
+from mini_jax.runtime.xla import ArrayImpl
 
 
 class StagingTracer(Tracer):
@@ -108,7 +109,9 @@ class StagingTrace(Trace):
         var = self._captured.get(id(value))
         if var is None:
             kept = value
-            if isinstance(value, Tracer):
+            if type(value) is ArrayImpl:
+                pass                                     # the usual case, found out first
+            elif isinstance(value, Tracer):
                 if isinstance(value, StagingTracer) and value._trace is self:        # a ref of this program
                     return value.variable
                 if not value._trace.alive:

@@ -107,18 +107,25 @@ def axis_size(name) -> int:
                         f"inside functions mapped with that name, e.g. vmap(f, axis_name={name!r}) or pmap(f, axis_name={name!r}).") from None
 
 
-@contextmanager
-def reducing(names):
-    """A backward pass in this block reduces over these named axes, and those that are `total`. Names that are not in scope mean nothing."""
+class reducing:
+    """`with reducing(names):` a backward pass reduces over these named axes, and those that are `total`. Names that are not in scope mean nothing."""
+    __slots__ = ("names", "saved")
+
+    def __init__(self, names):
+        self.names = names
+
+    def __enter__(self):
+        self.saved, state.reduced = state.reduced, _reduced(self.names) if state.axes else None
+
+    def __exit__(self, *_):
+        state.reduced = self.saved
+
+
+def _reduced(names) -> Reduced | None:
     names = single_axes(names)
     chosen = [(name, axis) for name, axis in state.axes.items() if not axis.parts and (axis.total or name in names)]
-    saved = state.reduced
-    state.reduced = Reduced(frozenset([name for name, axis in chosen if not axis.spread]),
-                            frozenset([name for name, axis in chosen if axis.spread])) if chosen else None
-    try:
-        yield
-    finally:
-        state.reduced = saved
+    return Reduced(frozenset([name for name, axis in chosen if not axis.spread]),
+                   frozenset([name for name, axis in chosen if axis.spread])) if chosen else None
 
 
 def reduced_axes() -> frozenset:

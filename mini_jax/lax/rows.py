@@ -79,13 +79,15 @@ def gathered(ct, aval):
 def nary_jvp(primitive: Primitive, partials: Sequence[Callable | None]) -> Callable:
     def rule(primals, tangents, **params):
         y = primitive.bind(*primals, **params)
-        total = None
+        aval, total = typeof(y), None
         for partial, t in zip(partials, tangents):
             if partial is not None and type(t) is not Zero:
                 term = partial(t, y, *primals, **params)
                 if type(term) is not Zero:
-                    total = spread(term, y) if total is None else shapes.add_any(total, spread(term, y))
-        return y, Zero(typeof(y).tangent()) if total is None else total
+                    if typeof(term) is not aval:
+                        term = spread(term, y)
+                    total = term if total is None else shapes.add_any(total, term)
+        return y, Zero(aval.tangent()) if total is None else total
     return rule
 
 

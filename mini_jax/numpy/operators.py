@@ -118,8 +118,9 @@ _general_power = _tracer_operator(ufuncs.power, lax.pow_p, _INEXACT)
 
 # --- on arrays -----------------------------------------------------------------------------------------------------------------
 
-def _array_operator(fun: Callable, reflected: bool = False) -> Callable:
-    """The operator on arrays: the function's own dispatcher, but an operand that is no value is left to its own class."""
+def _array_operator(fun: Callable, reflected: bool = False, mirrored: bool = False) -> Callable:
+    """The operator on arrays: the function's own dispatcher, but an operand that is no value is left to its own class.
+    mirrored: so is a tracer, whose class has the same operator with its operands exchanged."""
     if not hasattr(fun, "_cache_miss"):                  # a Python function around dispatchers
         def apply(x, y):
             if not is_value(y):
@@ -131,7 +132,7 @@ def _array_operator(fun: Callable, reflected: bool = False) -> Callable:
         return lambda x, y: fun(y, x) if is_value(y) else NotImplemented
 
     def checked(x, y):
-        return miss(x, y) if is_value(y) else (NotImplemented, None, False)
+        return (NotImplemented, None, False) if mirrored and isinstance(y, Tracer) or not is_value(y) else miss(x, y)
     return xla.dispatcher(fun.__name__, fun.__wrapped__, checked)
 
 
@@ -227,7 +228,7 @@ _PROPERTIES: dict[str, property] = {
 def _install() -> None:
     for name, fun, primitive, accepted in _BINARY:
         forward, backward = f"__{name}__", f"__r{name}__"
-        setattr(ArrayImpl, forward, _array_operator(fun))
+        setattr(ArrayImpl, forward, _array_operator(fun, mirrored=True))
         setattr(ArrayImpl, backward, _array_operator(fun, reflected=True))
         setattr(Tracer, forward, _tracer_operator(fun, primitive, accepted))
         setattr(Tracer, backward, _tracer_operator(fun, primitive, accepted, reflected=True))

@@ -63,18 +63,18 @@ def _summed_dtype(dtype, promote_integers: bool):
     return dtype
 
 
-def _widened(x, reduce: Callable):
-    """Reduce 16-bit and narrower floats in float32, and round once."""
+def _widened(x, reduce: Callable, *args):
+    """reduce(x, *args), of 16-bit and narrower floats in float32, rounded once."""
     dtype = x.dtype
     if dtypes.is_floating(dtype) and dtypes.itemsize_bits(dtype) <= 16:
-        return lax.convert_element_type(reduce(lax.convert_element_type(x, np.float32)), dtype)
-    return reduce(x)
+        return lax.convert_element_type(reduce(lax.convert_element_type(x, np.float32), *args), dtype)
+    return reduce(x, *args)
 
 
 # --- sums, products ----------------------------------------------------------------------------------------------------------------
 
-_ADD = (lambda dtype: dtype.type(0), lambda x, axes: lax.reduce_sum(x, axes), lambda x, y: lax.add(x, y))
-_MUL = (lambda dtype: dtype.type(1), lambda x, axes: lax.reduce_prod(x, axes), lambda x, y: lax.mul(x, y))
+_ADD = (lambda dtype: dtype.type(0), lax.reduce_sum, lax.add)
+_MUL = (lambda dtype: dtype.type(1), lax.reduce_prod, lax.mul)
 
 
 def _fold(name, rule, a, axis, dtype, keepdims, initial, where, promote_integers):
@@ -83,7 +83,7 @@ def _fold(name, rule, a, axis, dtype, keepdims, initial, where, promote_integers
     axes = reduced_axes(axis, a.ndim)
     dtype = _summed_dtype(a.dtype, promote_integers) if dtype is None else dtype
     a = _masked(name, lax.convert_element_type(a, dtype), where, identity)
-    out = _kept(_widened(a, lambda x: reduce(x, axes)), axes, keepdims)
+    out = _kept(_widened(a, reduce, axes), axes, keepdims)
     if initial is None:
         return out
     return combine(out, broadcast_to_shape(lax.convert_element_type(initial, out.dtype), out.shape))

@@ -325,7 +325,7 @@ def library(fun: Callable | None = None, *, static_argnames: Sequence[str] = (),
     name = fun.__name__
 
     def miss(*args, **kwargs):
-        if xla.staging.value or disabled() or any([isinstance(arg, Tracer) for arg in args]):
+        if any([isinstance(arg, Tracer) for arg in args]) or xla.staging.value or disabled():
             return recording(*args, **kwargs), None, False
         fixed = tuple([arg if i in static_positions else None for i, arg in enumerate(args)])
         fixed_names = tuple([(key, value) for key, value in kwargs.items() if key in statics])

@@ -27,9 +27,8 @@ _flatten = xla.registry.flatten
 
 # --- arguments --------------------------------------------------------------------------------------------------------------
 
-def _info(transformation: str, fun: Callable, args: Sequence, positions: Sequence[int] | None = None) -> ProgramInfo:
-    tree = _flatten(tuple(args))[1]
-
+def _info(transformation: str, fun: Callable, tree: PyTreeDef, positions: Sequence[int] | None = None) -> ProgramInfo:
+    """tree: the structure of the tuple of the arguments, of those at `positions` if given."""
     def paths():
         out = []
         for i, arg in enumerate(tree.unflatten([object() for _ in range(tree.num_leaves)])):
@@ -68,14 +67,16 @@ def _no_derivative(dtype, info: ProgramInfo, holomorphic: bool, allow_int: bool)
     return None
 
 
-def _positions(argnums, count: int, info_name: str, transformation: str) -> tuple[int, ...]:
+def _positions(argnums, count: int, fun: Callable, transformation: str) -> tuple[int, ...]:
+    if type(argnums) is int and 0 <= argnums < count:
+        return (argnums,)                                # the usual case
     numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
     out = []
     for n in numbers:
         if not isinstance(n, (int, np.integer)):
             raise TypeError(f"{transformation}: argnums must be an int or a tuple of ints, got {argnums!r}")
         if not -count <= n < count:
-            raise ValueError(f"{transformation}: argnums={argnums} asks for the derivative in argument {n}, but {info_name} was called with "
+            raise ValueError(f"{transformation}: argnums={argnums} asks for the derivative in argument {n}, but {function_name(fun)} was called with "
                              f"{count} positional arguments")
         out.append(n % count)
     if len(set(out)) != len(out):
@@ -167,7 +168,7 @@ def jvp(fun: Callable, primals, tangents, has_aux: bool = False):
     tangent_leaves, tangent_tree = _flatten(tuple(tangents))
     if tree != tangent_tree:
         raise TypeError(f"jvp: primals and tangents must have one structure, got {tree} and {tangent_tree}")
-    info = _info("jvp", fun, primals)
+    info = _info("jvp", fun, tree)
     tangent_leaves = [_as_tangent(t, typeof(p), lambda i=i: f"jvp: the tangent of argument {info.path(i)}")
                       for i, (p, t) in enumerate(zip(leaves, tangent_leaves))]
     flat, result = _flat_fun(fun, tree, info, has_aux)
@@ -185,7 +186,7 @@ def linearize(fun: Callable, *primals, has_aux: bool = False):
     """
     _check_callable(fun, "linearize")
     leaves, tree = _flatten(primals)
-    info = _info("linearize", fun, primals)
+    info = _info("linearize", fun, tree)
     flat, result = _flat_fun(fun, tree, info, has_aux)
     outs, linear = linearize_flat(flat, leaves, info)
     count = len(outs) - result.get("count", 0)
@@ -374,7 +375,7 @@ def vjp(fun: Callable, *primals, has_aux: bool = False, reduce_axes: Sequence = 
     _check_callable(fun, "vjp")
     reduce_axes = axis_names(reduce_axes, "vjp")
     leaves, tree = _flatten(primals)
-    info = _info("vjp", fun, primals)
+    info = _info("vjp", fun, tree)
     flat, result = _flat_fun(fun, tree, info, has_aux)
     outs, linear = linearize_flat(flat, leaves, info)
     count = len(outs) - result.get("count", 0)
@@ -405,24 +406,16 @@ def value_and_grad(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: boo
 
 
 def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomorphic, allow_int, reduce_axes):
-    positions = _positions(argnums, len(args), function_name(fun), transformation)
-    chosen = tuple([args[p] for p in positions])
+    positions, chosen, of_chosen = _chosen(fun, argnums, args, kwargs, transformation)
     leaves, tree = _flatten(chosen)
-    info = _info(transformation, fun, chosen, positions)
+    info = _info(transformation, fun, tree, positions)
     _check_differentiable(leaves, info, holomorphic=holomorphic, allow_int=allow_int)
-
-    def of_chosen(*values):
-        full = list(args)
-        for p, v in zip(positions, values):
-            full[p] = v
-        return fun(*full, **kwargs)
     flat, result = _flat_fun(of_chosen, tree, info, has_aux)
     outs, linear = linearize_flat(flat, leaves, info)
     count = len(outs) - result.get("count", 0)
     _check_scalar(outs[:count], result["tree"], info, holomorphic)
-    one = np.ones((), linear.out_types[0].dtype)[()]
-    with reducing(reduce_axes):
-        gradient = [instantiate(ct) for ct in transpose_flat(linear._replace(outs=linear.outs[:1]), [one])]
+    with reducing(reduce_axes):                          # of the value, the first result; aux has no cotangents
+        gradient = [instantiate(ct) for ct in transpose_flat(linear, [linear.out_types[0].dtype.type(1)])]
     value = result["tree"].unflatten(outs[:count])
     gradients = tree.unflatten(gradient)
     gradients = gradients[0] if isinstance(argnums, (int, np.integer)) else gradients
@@ -475,7 +468,7 @@ def linear_transpose(fun: Callable, *primals, reduce_axes: Sequence = ()) -> Cal
     _check_callable(fun, "linear_transpose")
     reduce_axes = axis_names(reduce_axes, "linear_transpose")
     leaves, tree = _flatten(primals)
-    info = _info("linear_transpose", fun, primals)
+    info = _info("linear_transpose", fun, tree)
     refuse_refs("linear_transpose", leaves)
     types = [typeof(leaf) for leaf in leaves]
     for i, t in enumerate(types):
@@ -522,11 +515,12 @@ def _split_rows(array, leaves: Sequence, axis: int) -> list:
     return out
 
 
-def _chosen(fun, argnums, args, transformation):
-    positions = _positions(argnums, len(args), function_name(fun), transformation)
+def _chosen(fun, argnums, args, kwargs, transformation):
+    """(the positions of the arguments chosen by argnums, these arguments, fun as a function of them)"""
+    positions = _positions(argnums, len(args), fun, transformation)
     chosen = tuple([args[p] for p in positions])
 
-    def of_chosen(*values, **kwargs):
+    def of_chosen(*values):
         full = list(args)
         for p, v in zip(positions, values):
             full[p] = v
@@ -544,11 +538,11 @@ def jacfwd(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     @boundary_of(fun)
     def jacfun(*args, **kwargs):
-        positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacfwd")
+        positions, chosen, of_chosen = _chosen(fun, argnums, args, kwargs, "jacfwd")
         leaves, tree = _flatten(chosen)
-        info = _info("jacfwd", fun, chosen, positions)
+        info = _info("jacfwd", fun, tree, positions)
         _check_differentiable(leaves, info, holomorphic=holomorphic, reverse=False)
-        flat, result = _flat_fun(lambda *a: of_chosen(*a, **kwargs), tree, info, has_aux)
+        flat, result = _flat_fun(of_chosen, tree, info, has_aux)
 
         def push(*tangents):
             outs, outs_dot = jvp_flat(flat, leaves, tangents, info)
@@ -574,11 +568,11 @@ def jacrev(fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
 
     @boundary_of(fun)
     def jacfun(*args, **kwargs):
-        positions, chosen, of_chosen = _chosen(fun, argnums, args, "jacrev")
+        positions, chosen, of_chosen = _chosen(fun, argnums, args, kwargs, "jacrev")
         leaves, tree = _flatten(chosen)
-        info = _info("jacrev", fun, chosen, positions)
+        info = _info("jacrev", fun, tree, positions)
         _check_differentiable(leaves, info, holomorphic=holomorphic, allow_int=allow_int)
-        flat, result = _flat_fun(lambda *a: of_chosen(*a, **kwargs), tree, info, has_aux)
+        flat, result = _flat_fun(of_chosen, tree, info, has_aux)
         outs, linear = linearize_flat(flat, leaves, info)
         count = len(outs) - result.get("count", 0)
         linear = linear._replace(outs=linear.outs[:count], out_types=linear.out_types[:count])

@@ -88,6 +88,8 @@ class LinearTrace(StagingTrace):
                 break
         else:
             return self.parent.process(primitive, args, params)
+        if primitive.memoize:                            # it holds no programs
+            return self.record(primitive, args, params)
         if "discharge" in primitive.facts and any([makes_refs(program) for _, program in subprograms(params)]):
             with current_trace(self):
                 return primitive.facts["discharge"](self, args, params)
@@ -142,12 +144,12 @@ class JVPTrace(Trace):
     def process(self, primitive, args, params):
         if primitive.effects_rule is not None and (found := in_transformation(self, primitive, args, params)) is not ABSENT:
             return found
-        primals, tangents, live = [], [], False
+        primals, tangents, live = [], [], 0
         for arg in args:
             if type(arg) is JVPTracer and arg._trace is self:
                 primals.append(arg.primal)
                 tangents.append(arg.tangent)
-                live = True
+                live += 1
             else:
                 primals.append(arg)
                 tangents.append(None)
@@ -168,7 +170,8 @@ class JVPTrace(Trace):
             if primitive.jvp is None:
                 raise NotImplementedError(f"the derivative of {primitive.name} is not defined; custom_jvp or custom_vjp can define one "
                                           "for the function around it, stop_gradient leaves it out")
-            tangents = [zero_like(p) if t is None else t for p, t in zip(primals, tangents)]
+            if live < len(args):
+                tangents = [zero_like(p) if t is None else t for p, t in zip(primals, tangents)]
             if primitive.memoize:                       # it holds no function of the user's: all that its rule does is of one line
                 state.source = where
             out, out_dot = primitive.jvp(primals, tangents, **params)
