@@ -526,6 +526,35 @@ def test_updates_are_part_of_the_function_that_computes_the_gradient():
     assert apart and not any(eqn.primitive.name == "dot_general" for f in apart for eqn in f.eqns)
 
 
+def test_an_update_moves_as_a_whole_or_stays():
+    """Else what one part of it leaves to another would be written."""
+    ws, x = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.2).astype(np.float32)), np.ones((5, 8), np.float32)
+
+    def adam(ws, moments, t, x, limited):
+        def loss(ws):
+            y = x
+            for w in ws:
+                y = y + jnp.tanh(y @ w) @ w.T
+            return jnp.sum(y ** 2)
+        grads, t, new, state = jax.grad(loss)(ws), t + 1, [], []
+        for w, g, (m, v) in zip(ws, grads, moments):
+            m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+            rate = 0.1 / jnp.maximum(1, jnp.sum(grads[0])) if limited else 0.1
+            new.append(w - rate * (m / (1 - 0.9 ** t)) / (jnp.sqrt(v / (1 - 0.99 ** t)) + 1e-3))
+            state.append((m, v))
+        return new, state, t
+    given = ws, [(0 * w, 0 * w) for w in ws], np.float32(0), x
+    assert_same_under_all_modes(lambda *args: adam(*args, False), *given)
+    early, stays = [outlined(dce(program_of(lambda *args: adam(*args, limited), *given)), "eager") for limited in (False, True)]
+    holds = lambda f, name: any(eqn.primitive.name == name and eqn.out_types[0].shape == (8, 8) for eqn in f.eqns)
+    for program, together in (early, True), (stays, False):
+        assert_well_formed(program)
+        updating = [f for f in functions_of(program) if holds(f, "sqrt")]
+        assert updating and all(holds(f, "dot_general") is together for f in updating)
+        decaying = [f for f in functions_of(program) if any(eqn.primitive.name == "mul" and str(getattr(eqn.invars[0], "val", 0)) == "0.99" for eqn in f.eqns)]
+        assert decaying and all(f in updating for f in decaying)
+
+
 def test_layers_that_are_updated_each_in_its_own_way_still_repeat():
     ws = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.2).astype(np.float32))
     x = np.ones((5, 8), np.float32)
