@@ -43,6 +43,15 @@ def test_reflected_operators_keep_the_order_of_operands():
     assert (1 << n).tolist() == [2, 4] and (8 >> n).tolist() == [4, 2] and (3 & n).tolist() == [1, 2] and (6 ^ n).tolist() == [7, 4]
 
 
+@pytest.mark.parametrize("op, fun", [*zip(BINARY, (jnp.add, jnp.subtract, jnp.multiply, jnp.divide, jnp.floor_divide, jnp.remainder, jnp.equal, jnp.not_equal,
+                                                   jnp.less, jnp.less_equal, jnp.greater, jnp.greater_equal)), (operator.pow, jnp.power)])
+def test_an_array_before_a_tracer_records_what_the_function_does(op, fun):
+    for array in (jnp.asarray(X), jnp.asarray(N), jnp.asarray(X[0]), jnp.asarray(2.0)):
+        for traced in (X, N, X[0]):
+            recorded = [str(jax.make_jaxpr(lambda t: f(array, t))(traced)) for f in (op, fun)]
+            assert recorded[0] == recorded[1]
+
+
 def test_unary_operators():
     x = jnp.asarray(X)
     for g, w in zip([-x, +x, abs(x), ~jnp.asarray(N), round(x, 1), round(x)], [-X, X, abs(X), ~N, np.round(X, 1), np.round(X)]):
