@@ -15,7 +15,7 @@ from typing import NamedTuple, Sequence
 
 import numpy as np
 
-from lowering.emit import lowers
+from lowering.calls import outlined_p, safe_calls
 from lowering.labels import Labels, inner_first, is_fixed
 from lowering.products import matrices
 from lowering.quotients import is_reciprocal, reciprocals
@@ -23,7 +23,6 @@ from lowering.repeats import grown
 from lowering.updates import updates_early
 from lowering.walls import in_memory_once, walled
 from mini_jax.core import dtypes, source
-from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var, dce, holders, subprograms
 from mini_jax.core.staging import stage
 from mini_jax.core.types import ShapedArray
@@ -31,16 +30,6 @@ from mini_jax.lax.elementwise import add, add_p, bitwise_or, mul_p
 from mini_jax.lax.identities import optimization_barrier_p
 from mini_jax.lax.shapes import add_any_p, convert_element_type_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
-
-# It occurs only in programs that are about to be written.
-outlined_p = Primitive("outlined", multiple_results=True, memoize=False, facts={"family": "higher_order"})
-outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
-
-
-@lowers(outlined_p)
-def _kept_call(e, eqn, *operands):
-    return e.call(eqn.params["jaxpr"], operands, eqn.params["name"], note=eqn.params["note"])
-
 
 class Costs(NamedTuple):
     """What is worth a function, in equations: a call costs `call` and, for each value that it takes or gives, `edge`.
@@ -152,17 +141,20 @@ def _with_functions(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes, 
         if depth < _DEEPEST:
             params["jaxpr"], made = _outline(params["jaxpr"], costs, labels, notes)
             waiting += [(inner, depth + 1) for inner in made]
+        else:
+            params["jaxpr"] = safe_calls(params["jaxpr"])
     return result
 
 
 def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes, moving: bool = False) -> tuple[Jaxpr, list[dict]]:
     """The program with calls, and the parameters of these calls, one dictionary for each function. moving: updates of parameters may be moved."""
     if len(program.eqns) < 2 * costs.smallest:
-        return program, []
+        return safe_calls(program), []
     ready = _shared_first(reciprocals(matrices(_spliced(program))), labels)
     flat = _Flat(updates_early(ready, labels) if moving else ready, labels)
     chosen = _chosen(flat, costs, notes)
-    return _rewritten(flat, chosen, notes) if chosen else (program, [])
+    result, made = _rewritten(flat, chosen, notes) if chosen else (program, [])
+    return safe_calls(result), made
 
 
 def _pays(copies: int, weight: float, edges: int, costs: Costs) -> bool:

@@ -555,6 +555,28 @@ def test_an_update_moves_as_a_whole_or_stays():
         assert decaying and all(f in updating for f in decaying)
 
 
+@pytest.mark.parametrize("second", [lambda y: y, lambda y: y * 1.0, lambda y: jnp.ones_like(y) * y, lambda y: y + 0.0, lambda y: lax.optimization_barrier(y),
+                                    lambda y: y.reshape(-1).reshape(y.shape), lambda y: jnp.where(True, y, 0 * y), lambda y: -(-y), lambda y: y.T.T,
+                                    lambda y: jnp.concatenate([y[:20], y[20:]]), lambda y: 2.0 * (0.5 * y), lambda y: jnp.maximum(y, y)])
+def test_a_function_that_is_given_one_value_twice_does_not_write_over_it_while_it_reads_it(second):
+    @jax.jit
+    def turned(a, b):
+        return b + 0.5 * a[::-1].T
+
+    def fun(x):
+        y = jnp.sin(turned(x, 2 * x))
+        return turned(y, second(y))
+    x = np.random.default_rng(0).normal(size=(64, 64), scale=0.1).astype(np.float32)
+    assert_same_under_all_modes(fun, x)
+
+    def called_once(x):
+        y = jnp.sin(x)
+        for _ in range(3):
+            y = jnp.cos(y) * jnp.sin(0.1 * y @ x)                # repeats, so there are functions
+        return jax.jit(lambda a, b: b + 0.25 * a[::-1].T)(y, second(y))
+    assert_same_under_all_modes(called_once, x)
+
+
 def test_layers_that_are_updated_each_in_its_own_way_still_repeat():
     ws = list(np.random.default_rng(0).normal(size=(14, 8, 8), scale=0.2).astype(np.float32))
     x = np.ones((5, 8), np.float32)

@@ -15,6 +15,7 @@ NEEDLESS = {                                           # rules that a primitive 
     "custom_lin": {"batch", "jvp"},                    # lives between linearization and transposition alone
     "platform_index": {"batch", "jvp"},                # has no operands
     "outlined": {"batch", "jvp"},                      # made while lowering, when nothing is transformed any more
+    "row_major": {"batch", "jvp"},                     # likewise
     **{name: {"type_rule", "batch", "jvp", "lowering"} for name, p in PRIMITIVES.items() if p.facts["family"] == "refs"}}   # see core/refs.py
 WORDS = {                                              # how tests call what binds it, where not by its name
     "custom_lin": "custom_vjp", "platform_index": "platform_dependent", "debug_callback": "debug.callback", "while": "while_loop",
