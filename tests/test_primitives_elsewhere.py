@@ -18,7 +18,7 @@ NEEDLESS = {                                           # rules that a primitive 
     "row_major": {"batch", "jvp"},                     # likewise
     **{name: {"type_rule", "batch", "jvp", "lowering"} for name, p in PRIMITIVES.items() if p.facts["family"] == "refs"}}   # see core/refs.py
 WORDS = {                                              # how tests call what binds it, where not by its name
-    "custom_lin": "custom_vjp", "platform_index": "platform_dependent", "debug_callback": "debug.callback", "while": "while_loop",
+    "row_major": "LayoutConstraint", "custom_lin": "custom_vjp", "platform_index": "platform_dependent", "debug_callback": "debug.callback", "while": "while_loop",
     "custom_jvp_call": "custom_jvp", "custom_vjp_call": "custom_vjp", "custom_vmap_call": "custom_vmap", "remat_opt": "optimize_remat"}
 TESTS = "".join([path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)])
 
