@@ -13,6 +13,7 @@ from typing import NamedTuple
 from lowering.emit import lowers
 from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, JaxprEqn, Var, memoized
+from mini_jax.core.types import ShapedArray
 
 # It occurs only in programs that are about to be written. note: why the function is there; None: there is none.
 outlined_p = Primitive("outlined", multiple_results=True, memoize=False, facts={"family": "higher_order"})
@@ -43,8 +44,6 @@ _CALLS = frozenset(["outlined", "jit"])
 _SIMPLIFIED = frozenset("""broadcast_in_dim reshape transpose rev slice pad concatenate squeeze expand_dims dynamic_slice dynamic_update_slice gather
     convert_element_type reduce_precision bitcast_convert_type copy stop_gradient name optimization_barrier row_major neg add add_any sub mul div max min
     select_n abs sign square sqrt integer_pow pow exp log real imag conj complex and or not xor clamp reduce_sum reduce_max reduce_min reduce_prod""".split())
-
-
 _PARTS = frozenset("slice dynamic_slice gather".split())        # of one value, which together may be it
 
 
@@ -62,7 +61,7 @@ def safe_calls(program: Jaxpr) -> Jaxpr:
     known = _origins(program)
     eqns = []
     for eqn in program.eqns:
-        given = [v for v in eqn.invars if type(v) is Var and v.aval.size > 1] if eqn.primitive.name in _CALLS else []
+        given = [v for v in eqn.invars if type(v) is Var and _size(v) > 1] if eqn.primitive.name in _CALLS else []
         if eqn.primitive is outlined_p:
             given = list(dict.fromkeys(given))                 # it is given each once
         eqns.append(_inlined(eqn) if len({known[v].equal for v in given}) < len(given) else eqn)
@@ -88,10 +87,14 @@ def _origins(program: Jaxpr) -> dict[Var, _Origin]:
             whole = own[0].whole if name in _PARTS and own else out
             if (name in _SIMPLIFIED or name in _CALLS) and (len(equals) == 1 or len(wholes) == 1):
                 found, = equals if len(equals) == 1 else wholes
-                known[out] = _Origin(found, found, constant) if found.aval.size == out.aval.size else _Origin(out, whole, constant)
+                known[out] = _Origin(found, found, constant) if _size(found) == _size(out) else _Origin(out, whole, constant)
             else:
                 known[out] = _Origin(out, out, constant)
     return known
+
+
+def _size(v: Var) -> int:
+    return v.aval.size if type(v.aval) is ShapedArray else 1       # (of a token)
 
 
 def _inlined(eqn: JaxprEqn) -> JaxprEqn:
@@ -102,6 +105,7 @@ def _inlined(eqn: JaxprEqn) -> JaxprEqn:
 
 @memoized
 def _without_kept(jaxpr: Jaxpr) -> Jaxpr:
+    """The program with all functions written out."""
     if not any([eqn.primitive.name in _CALLS for eqn in jaxpr.eqns]):
         return jaxpr
     return jaxpr.replace(eqns=[_inlined(eqn) if eqn.primitive.name in _CALLS else eqn for eqn in jaxpr.eqns])

@@ -22,7 +22,7 @@ from mini_jax.flatten_util import ravel_pytree
 POINTS, SPAN = 41, 6.0              # the spiral is seen at 41 times, from 0 to 6
 STRETCH, EVERY = 9, 4               # and fitted in stretches of 9 points, of which one begins at every fourth point
 HIDDEN = 32
-RATE, DECAY_1, DECAY_2 = 0.02, 0.9, 0.99                      # of Adam
+RATE, FADING, DECAY_1, DECAY_2 = 0.02, 0.997, 0.9, 0.99       # of Adam, whose steps become smaller: else where it ends hangs on rounding
 
 
 # The solver.
@@ -119,7 +119,7 @@ def step(state, times, points):
     count = count + 1
     mean = jax.tree.map(lambda m, g: DECAY_1 * m + (1 - DECAY_1) * g, mean, gradient)
     square = jax.tree.map(lambda s, g: DECAY_2 * s + (1 - DECAY_2) * g * g, square, gradient)
-    rate = RATE * jnp.sqrt(1 - DECAY_2 ** count) / (1 - DECAY_1 ** count)
+    rate = RATE * FADING ** count * jnp.sqrt(1 - DECAY_2 ** count) / (1 - DECAY_1 ** count)
     params = jax.tree.map(lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), params, mean, square)
     return (count, params, mean, square), value
 
