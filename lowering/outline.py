@@ -449,13 +449,12 @@ class _Plan(NamedTuple):
 
 
 def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> None:
-    """Let the function compute for itself what it takes, where less is written to memory then, and no more is kept there.
+    """Let the function compute for itself what it takes, where no more (but a sixteenth) is kept in memory then.
 
     That is what XLA does inside of a program: broadcasts, and what follows cheaply from other values, become part of what reads them.
     """
     middle = len(function.sites) // 2
     plans = {values: plan for values in function.inputs if (plan := _plan(flat, function, values, middle, range_of)) is not None}
-    written = lambda values: 0 if _in_memory(flat, function, values, middle, range_of) else _bytes(values[0])
     by_ends: dict[frozenset, list[tuple]] = {}
     for values, plan in plans.items():                        # those that need the same instead stand or fall together
         by_ends.setdefault(frozenset([end for end in plan.ends if end not in function.inputs]), []).append(values)
@@ -463,8 +462,7 @@ def _recompute(flat: _Flat, function: _Function, range_of: Sequence[int]) -> Non
     for ends, group in sorted(by_ends.items(), key=lambda item: len(item[0])):
         room = sum([_bytes(values[0]) for values in group])
         more = [end for end in plans[group[0]].ends if end in ends and end not in function.inputs]         # in an order that no set decides
-        if (sum([written(end) for end in more]) <= room + room // 16 or all([_swaps_matrix(plans[values].steps[0][1]) for values in group])) \
-                and sum([_bytes(end[0]) for end in more]) <= room + room // 16:
+        if sum([_bytes(end[0]) for end in more]) <= room + room // 16:
             for values in group:
                 for wanted, eqn, operands in plans[values].steps:
                     own.setdefault(wanted, (eqn, operands, function.inputs.pop(wanted, None) or Var(wanted[0].aval)))
