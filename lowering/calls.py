@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lowering.emit import lowers
 from mini_jax.core.primitive import Primitive
-from mini_jax.core.program import Jaxpr, JaxprEqn, Var, memoized
+from mini_jax.core.program import Jaxpr, JaxprEqn, Var, memoized, subprograms
 from mini_jax.core.types import ShapedArray
 
 # It occurs only in programs that are about to be written. note: why the function is there; None: there is none.
@@ -56,10 +56,7 @@ class _Origin(NamedTuple):
 
 def safe_calls(program: Jaxpr) -> Jaxpr:
     """The program with the functions written out that are given what may be one value in two operands."""
-    if not any([eqn.primitive.name in _CALLS for eqn in program.eqns]):
-        return program
-    known = _origins(program)
-    eqns = []
+    known, eqns = _origins(program), []                        # (of every program, inner ones first: what recurses finds them done)
     for eqn in program.eqns:
         given = [v for v in eqn.invars if type(v) is Var and _size(v) > 1] if eqn.primitive.name in _CALLS else []
         if eqn.primitive is outlined_p:
@@ -74,18 +71,18 @@ def _origins(program: Jaxpr) -> dict[Var, _Origin]:
     known = {v: _Origin(v, v, False) for v in (*program.constvars, *program.invars)}
     for eqn in program.eqns:
         name, operands = eqn.primitive.name, [v for v in eqn.invars if type(v) is Var]
+        programs = [inner for _, inner in subprograms(eqn.params)] if eqn.params else []
         constant = all([known[v].constant for v in operands])
         for k, out in enumerate(eqn.outvars):
-            if name in _CALLS:                                 # a function may hand on what it takes
-                inner = eqn.params["jaxpr"]
-                result = inner.outvars[k]
-                handed = [v for v, inside in zip(eqn.invars, inner.invars) if type(result) is Var and _origins(inner)[result].equal is inside]
+            if programs:                                       # calls, loops and branches may hand on what they take, their last operands
+                handed = [v for inner in programs if k < len(inner.outvars) and type(result := inner.outvars[k]) is Var
+                          for v, inside in zip(eqn.invars[-len(inner.invars):], inner.invars) if _origins(inner)[result].equal is inside]
             else:
                 handed = operands if len(eqn.outvars) == 1 else eqn.invars[k:k + 1]
             own = [known[v] for v in handed if type(v) is Var and (constant or not known[v].constant)]
             equals, wholes = {o.equal for o in own}, {o.whole for o in own}
             whole = own[0].whole if name in _PARTS and own else out
-            if (name in _SIMPLIFIED or name in _CALLS) and (len(equals) == 1 or len(wholes) == 1):
+            if (programs or name in _SIMPLIFIED) and (len(equals) == 1 or len(wholes) == 1):
                 found, = equals if len(equals) == 1 else wholes
                 known[out] = _Origin(found, found, constant) if _size(found) == _size(out) else _Origin(out, whole, constant)
             else:

@@ -31,6 +31,7 @@ from mini_jax.lax.identities import optimization_barrier_p
 from mini_jax.lax.shapes import add_any_p, convert_element_type_p
 from mini_jax.lax.slicing import concatenate_p, dynamic_update_slice, pad
 
+
 class Costs(NamedTuple):
     """What is worth a function, in equations: a call costs `call` and, for each value that it takes or gives, `edge`.
 

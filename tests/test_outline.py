@@ -557,7 +557,9 @@ def test_an_update_moves_as_a_whole_or_stays():
 
 @pytest.mark.parametrize("second", [lambda y: y, lambda y: y * 1.0, lambda y: jnp.ones_like(y) * y, lambda y: y + 0.0, lambda y: lax.optimization_barrier(y),
                                     lambda y: y.reshape(-1).reshape(y.shape), lambda y: jnp.where(True, y, 0 * y), lambda y: -(-y), lambda y: y.T.T,
-                                    lambda y: jnp.concatenate([y[:20], y[20:]]), lambda y: 2.0 * (0.5 * y), lambda y: jnp.maximum(y, y)])
+                                    lambda y: jnp.concatenate([y[:20], y[20:]]), lambda y: 2.0 * (0.5 * y), lambda y: jnp.maximum(y, y),
+                                    lambda y: lax.scan(lambda c, _: (c, None), y, None, length=3)[0], lambda y: lax.fori_loop(0, 3, lambda i, c: c, y),
+                                    lambda y: lax.cond(True, lambda c: c, jnp.sin, y), lambda y: lax.cond(y[0, 0] > 9, lambda c: 1.0 * c, lambda c: c, y)])
 def test_a_function_that_is_given_one_value_twice_does_not_write_over_it_while_it_reads_it(second):
     @jax.jit
     def turned(a, b):
