@@ -380,10 +380,11 @@ def test_open_mpi_s_machine_has_process_0(variables, uri, local, host):
 # --- ends ---------------------------------------------------------------------------------------------------------------------------------
 
 TRAIN = """
-import os, signal, sys, time
+import atexit, os, signal, sys, time
 import mini_jax as jax, numpy as np
 from mini_jax import lax
 way, who, *place = sys.argv[1:]
+if way == "raise": atexit.register(time.sleep, 1)       # the others are gone before the one that failed
 jax.distributed.initialize(*place[:1], *map(int, place[1:]), collective_timeout_seconds=4)
 update = jax.pmap(lambda w: w - 0.1 * lax.pmean(w, "i"), "i")
 w = np.ones(1, "f4")

@@ -157,7 +157,7 @@ def leave() -> None:
     place, limits, link, client, hub, service = processes.joined
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)      # the exception that ends this process, if nobody is at a prompt
     if error is not None:
-        link.say("failed", "".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:300])
+        link.fail("".join(traceback.format_exception_only(error)).strip().splitlines()[-1][:300])
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.setitimer(signal.ITIMER_REAL, 15)    # XLA may wait, in what follows, for what others never send
@@ -167,7 +167,7 @@ def leave() -> None:
         link.say("done")
         if not link.wait(lambda: link.over, limits.shutdown):
             text = f"it is done, but not all others are {limits.shutdown:g} s later: they may be waiting for something that it doesn't do. {link.everyone()}"
-            link.say("failed", text)
+            link.fail(text)
             time.sleep(0.5)
             _stop(f"process {place.process}: {text}")
         client.shutdown()

@@ -294,6 +294,7 @@ class Link:
         self.interval = min(silence / 5, 1)
         self.changed = threading.Condition()
         self.started = self.over = False
+        self.failed = False                             # this process ends by its own fault, whatever becomes of the others
         self.refused: str | None = None
         self.service: int | None = None                 # the port of XLA's own service
         self.met: dict[tuple, Any] = {}                 # meetings that are over, until who waits has read it
@@ -307,6 +308,16 @@ class Link:
     def say(self, *message) -> None:
         """Tell the hub something."""
         self.peer.send(*message)
+
+    def fail(self, why: str) -> None:
+        """Tell all that this process has failed. It hears no more of their ends, which follow from its own."""
+        self.failed = True
+        self.say("failed", why)
+
+    def _hear(self, number: int, who: str, how: str) -> None:
+        """Another process has ended."""
+        if not self.failed:
+            self.on_end(number, who, how)
 
     def wait(self, ready: Callable[[], Any], seconds: float) -> bool:
         """Wait until ready() is true of what the hub has said. False if that takes longer. RuntimeError if the hub has refused."""
@@ -372,7 +383,7 @@ class Link:
                 spoke = now
                 self.say("alive")
             if self.started and now - self.peer.heard > self.silence:
-                self.on_end(0, "", f"has not been heard of for {self.silence:g} s: it has stopped, or its machine or the network is down")
+                self._hear(0, "", f"has not been heard of for {self.silence:g} s: it has stopped, or its machine or the network is down")
 
     def _cut_off(self) -> None:
         """The hub is gone, and with it process 0."""
@@ -381,7 +392,7 @@ class Link:
                 self.refused = self.refused or "process 0 has ended before all processes had come"
             self.changed.notify_all()
         if self.started and not self.over:
-            self.on_end(0, "", "has ended without a word: it was killed, or it crashed")
+            self._hear(0, "", "has ended without a word: it was killed, or it crashed")
 
     # what the hub says, by kind
 
@@ -420,7 +431,7 @@ class Link:
         self.answers[number] = where
 
     def _on_ended(self, number: int, who: str, how: str) -> None:
-        self.on_end(number, f" ({who})" if who else "", how)
+        self._hear(number, f" ({who})" if who else "", how)
 
 
 # --- the relay ---------------------------------------------------------------------------------------------------------------------------
