@@ -18,7 +18,7 @@ from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var, dce, subprograms
 from mini_jax.core.types import array_type
 from mini_jax.lax import elementwise
-from mini_jax.runtime import large, xla
+from mini_jax.runtime import aliased, large, xla
 
 VECTOR = array_type((4,), np.dtype("float32"))
 X = np.linspace(-1, 1, 4, dtype=np.float32)
@@ -577,6 +577,62 @@ def test_a_function_that_is_given_one_value_twice_does_not_write_over_it_while_i
             y = jnp.cos(y) * jnp.sin(0.1 * y @ x)                # repeats, so there are functions
         return jax.jit(lambda a, b: b + 0.25 * a[::-1].T)(y, second(y))
     assert_same_under_all_modes(called_once, x)
+
+
+@pytest.mark.parametrize("pair", [
+    lambda y: (y, jnp.concatenate(jnp.split(y, 4))), lambda y: (y, jnp.concatenate([-(-y[:20]), y[20:]])), lambda y: (y, jnp.pad(y, 1)[1:-1, 1:-1]),
+    lambda y: (y, jnp.repeat(y[None], 3, 0)[1]), lambda y: (y, jnp.where(jnp.zeros_like(y, bool), jnp.sin(y), y)), lambda y: (y, lax.complex(jnp.sin(y), y).imag),
+    lambda y: (y, lax.dynamic_slice_in_dim(y, jnp.argmax(y[0]), len(y))), lambda y: (y, jnp.cumsum(y[:, :, None], 2)[:, :, 0]),
+    lambda y: (y, lax.while_loop(lambda c: c[1], lambda c: (c[0], ~c[1]), (y, y[0, 0] < 9))[0]), lambda y: (jnp.sin(y), jax.jit(jnp.sin)(y)),
+    lambda y: (jnp.sin(y), jax.checkpoint(jnp.sin)(y)), lambda y: (jnp.sin(y), lax.optimization_barrier(jnp.sin(y))), lambda y: (jnp.sin(y), jnp.sin(-(-y))),
+    lambda y: (jnp.sin(y), jnp.stack([jnp.sin(y), jnp.cos(y)])[0]), lambda y: [lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + 0.1, y) for _ in range(2)],
+    lambda y: (jax.nn.sigmoid(y), 1 / (1 + jnp.exp(-y))), lambda y: (lax.rsqrt(y * y + 1), 1 / jnp.sqrt(y * y + 1)),
+    lambda y: (jnp.tile(y, (2, 1))[3:67], lax.dynamic_slice(jnp.tile(y, (2, 1)), (3, 0), (64, 64)))])
+def test_a_function_that_xla_finds_to_be_given_one_value_twice_does_not_write_over_it_while_it_reads_it(pair):
+    @jax.jit
+    def turned(a, b):
+        return b + 0.5 * a[::-1].T
+
+    def fun(x):
+        return turned(*pair(jnp.sin(turned(x, 2 * x))))
+
+    def within(x):
+        return jax.jit(lambda a, b: turned(a, b) + 1)(*pair(jnp.sin(turned(x, 2 * x))))
+    x = np.random.default_rng(0).normal(size=(64, 64), scale=0.1).astype(np.float32)
+    assert_same_under_all_modes(fun, x)
+    assert_same_under_all_modes(within, x)
+
+
+def test_what_xla_makes_of_a_call_is_read_through_casts_results_and_inner_calls():
+    program = """HloModule m
+
+inner {
+  p.0 = f32[4]{0} parameter(0)
+  p.1 = f32[4]{0} parameter(1)
+  ROOT sum = f32[4]{0} fusion(p.0, p.1), kind=kLoop, calls=f
+}
+
+outer {
+  q.0 = f32[4]{0} parameter(0)
+  q.1 = f32[2,2]{1,0} parameter(1)
+  flat = f32[4]{0} bitcast(q.1)
+  r = f32[4]{0} call(q.0, flat), to_apply=inner
+  ROOT both = (f32[4]{0}, f32[2,2]{1,0}) tuple(r, q.1)
+}
+
+ENTRY main {
+  x = f32[4]{0} parameter(0)
+  y = f32[2,2]{1,0} fusion(x), kind=kLoop, calls=g
+  z = f32[4]{0} fusion(x), kind=kLoop, calls=h
+  first = (f32[4]{0}, f32[2,2]{1,0}) call(z, y), to_apply=outer
+  same = f32[2,2]{1,0} get-tuple-element(first), index=1
+  line = f32[4]{0} bitcast(GIVEN)
+  second = (f32[4]{0}, f32[2,2]{1,0}) call(line, /*index=1*/y), to_apply=outer
+  ROOT out = f32[4]{0} get-tuple-element(second), index=0
+}
+"""
+    found = {given: aliased.reads_one_as_two(program.replace("GIVEN", given)) for given in ("y", "same", "z")}
+    assert found == {"y": True, "same": True, "z": False}
 
 
 def test_layers_that_are_updated_each_in_its_own_way_still_repeat():

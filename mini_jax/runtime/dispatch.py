@@ -19,6 +19,7 @@ from mini_jax.core.replay import replayed
 from mini_jax.core.trace import Tracer, leaked, typeof
 from mini_jax.core.tracebacks import boundary
 from mini_jax.runtime import caches, large, nonfinite, processes, quick, warmup, xla
+from mini_jax.runtime.aliased import without_kept_calls
 from mini_jax.runtime.array import device_put
 from mini_jax.runtime.devices import current_device, devices as devices_of, local_devices  # noqa: F401
 from mini_jax.runtime.executable import Executable, place, whole
@@ -59,7 +60,10 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
         if devices[0].platform == "cpu":
             warmup.products(lowered.text, options or {}, devices[0])
         with compiling(lambda: logs.described(lowered)):
-            return xla.compile(lowered.located_text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+            build = lambda text: xla.compile(text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
+            made = build(lowered.located_text)
+            plain = without_kept_calls(lowered.located_text, made)
+            return made if plain is None else build(plain)
 
     def make():
         start, disk = time.perf_counter(), None if lowered.callbacks else _disk_cache()

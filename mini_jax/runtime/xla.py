@@ -510,9 +510,13 @@ def _lines_named(message: str, text: str) -> str:
     return out
 
 
-def hlo_text(executable) -> str:
-    """The optimised HLO that XLA made of the program."""
-    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+def hlo_text(executable, *, short: bool = False) -> str:
+    """The optimised HLO that XLA made of the program. short: what computes, without places, settings and the entries of constants."""
+    if not short:
+        return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+    options = _hlo.HloPrintOptions.short_parsable()
+    options.print_large_constants = False
+    return "\n\n".join(module.to_string(options) for module in executable.hlo_modules())
 
 
 def output_shardings(executable) -> list[HloSharding]:
