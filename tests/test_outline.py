@@ -633,6 +633,7 @@ ENTRY main {
 """
     found = {given: aliased.reads_one_as_two(program.replace("GIVEN", given)) for given in ("y", "same", "z")}
     assert found == {"y": True, "same": True, "z": False}
+    assert aliased.reads_one_as_two(program.replace("GIVEN", "z").replace("fusion(x), kind=kLoop, calls=h", "fusion(x, x), kind=kLoop, calls=h"))
 
 
 def test_layers_that_are_updated_each_in_its_own_way_still_repeat():

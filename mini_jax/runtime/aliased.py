@@ -1,7 +1,8 @@
 """Kept calls that XLA gave one value twice, and may have compiled to write over it while they read it (lowering/calls.py says how).
 
 The outliner gives no function what it can see to be one value. XLA sees more, once it has simplified a program: what is equal by algebra, what a
-constant mask chooses, what is computed in two places, by two functions or in two loops. What XLA made of the program tells.
+constant mask chooses, what is computed in two places, by two functions or in two loops. What XLA made of the program tells. (Of calls that it inlines,
+which it does after it has made loops where others are kept (runtime/large.py), it leaves loops that are given a value twice.)
 """
 from __future__ import annotations
 
@@ -18,15 +19,15 @@ _INDEX = re.compile(r"index=(\d+)")
 
 
 def without_kept_calls(text: str, executable: xla.LoadedExecutable) -> str | None:
-    """The program's text with its kept calls given to XLA to inline, if what it made of them reads a value by two names; else None."""
+    """The program's text with its kept calls given to XLA to inline, if a loop of what it made of them reads a value twice; else None."""
     return text.replace(_KEPT, "") if _KEPT in text and reads_one_as_two(xla.hlo_text(executable, short=True)) else None
 
 
 def reads_one_as_two(hlo: str) -> bool:
-    """Is there a call of a function in which a loop reads two of its parameters that are one value?"""
+    """Is there a call of a function in which a loop reads two of its parameters that are one value, or was there one?"""
     functions = dict([block.strip("\n").removeprefix("ENTRY ").partition(" {\n")[::2] for block in _COMMENT.sub("", hlo).split("\n\n")])
     program = _Program(functions)
-    return any([program.reads(name, {}) for name, body in functions.items() if " call(" in body])
+    return any([program.reads(name, {}) for name, body in functions.items() if " call(" in body or " fusion(" in body])
 
 
 class _Instruction(NamedTuple):
@@ -52,13 +53,13 @@ class _Program:
         return self.known[name]
 
     def reads(self, name: str, same: dict[str, str]) -> bool:
-        """Does a loop in a function read one value by two names? same: parameters of it that others are -> those."""
+        """Does a loop in a function read one value twice? same: parameters of it that others are -> those."""
         for found in self.function(name)[0].values():
             if found.kind not in ("call", "fusion"):
                 continue
             values = [self.value(name, operand, same) for operand in found.operands]
             if found.kind == "fusion":
-                if same and len(set(values)) < len(set(found.operands)):
+                if len(set(found.operands)) < len(found.operands) or same and len(set(values)) < len(values):
                     return True
             elif len(set(values)) < len(values):
                 called = _CALLED.search(found.rest)[1]

@@ -60,10 +60,10 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
         if devices[0].platform == "cpu":
             warmup.products(lowered.text, options or {}, devices[0])
         with compiling(lambda: logs.described(lowered)):
-            build = lambda text: xla.compile(text, devices, options=options, host_callbacks=tuple(lowered.callbacks), **counts)
-            made = build(lowered.located_text)
+            build = functools.partial(xla.compile, devices=devices, host_callbacks=tuple(lowered.callbacks), **counts)
+            made = build(lowered.located_text, options=options)
             plain = without_kept_calls(lowered.located_text, made)
-            return made if plain is None else build(plain)
+            return made if plain is None else build(plain, options={name: value for name, value in (options or {}).items() if name != xla.EXTRA_OPTIONS})
 
     def make():
         start, disk = time.perf_counter(), None if lowered.callbacks else _disk_cache()

@@ -511,11 +511,11 @@ def _lines_named(message: str, text: str) -> str:
 
 
 def hlo_text(executable, *, short: bool = False) -> str:
-    """The optimised HLO that XLA made of the program. short: what computes, without places, settings and the entries of constants."""
+    """The optimised HLO that XLA made of the program. short: what computes, without places, settings, layouts and entries."""
     if not short:
         return "\n\n".join(module.to_string() for module in executable.hlo_modules())
     options = _hlo.HloPrintOptions.short_parsable()
-    options.print_large_constants = False
+    options.print_large_constants = options.include_layout_in_shapes = False
     return "\n\n".join(module.to_string(options) for module in executable.hlo_modules())
 
 
