@@ -13,8 +13,9 @@ from mini_jax.lax import shapes, slicing
 def ravel_pytree(pytree):
     """(flat, unravel): all elements of the arrays in one vector, and the function that makes such a pytree of such a vector.
 
-    The vector has the dtype that the arrays' dtypes promote to; unravel gives each array its own shape and dtype again.
-    unravel raises ValueError for a vector of another size and TypeError for another dtype. An empty pytree gives a vector of size 0.
+    The vector has the dtype that the arrays' dtypes promote to; unravel gives each array its own shape and dtype again. Where all arrays
+    have one dtype, unravel takes vectors of any dtype and keeps it. It raises ValueError for a vector of another size, else TypeError for
+    one of another dtype. An empty pytree gives a vector of size 0.
     """
     leaves, tree = flatten(pytree)
     types = tuple([(typeof(leaf).shape, typeof(leaf).dtype) for leaf in leaves])
@@ -31,11 +32,12 @@ def _unravel(tree, types, dtype, flat):
     aval = typeof(flat)
     if aval.shape != (total,):
         raise ValueError(f"unravel takes a vector of {total} elements, got {aval}")
-    if aval.dtype != dtype:
+    one = all([leaf_dtype == dtype for _, leaf_dtype in types])
+    if aval.dtype != dtype and not one:
         raise TypeError(f"unravel takes a vector of dtype {dtype}, got {aval}")
     start, leaves = 0, []
     for shape, leaf_dtype in types:
-        part = slicing.slice_in_dim(flat, start, start + math.prod(shape))
-        leaves.append(shapes.convert_element_type(shapes.reshape(part, shape), leaf_dtype))
+        part = shapes.reshape(slicing.slice_in_dim(flat, start, start + math.prod(shape)), shape)
+        leaves.append(part if one else shapes.convert_element_type(part, leaf_dtype))
         start += math.prod(shape)
     return tree.unflatten(leaves)

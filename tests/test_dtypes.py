@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import mini_jax.dtypes as public
+import mini_jax.numpy as jnp
 from mini_jax.core import config, dtypes
 
 _PAIRS = (
@@ -217,6 +218,15 @@ def test_explicit_64_bit_requests_warn_and_python_types_do_not():
     (np.complex64, np.inexact, True), (np.floating, np.inexact, True), (np.floating, np.float32, False), (bool, np.bool_, True)])
 def test_issubdtype(a, b, expected):
     assert public.issubdtype(a, b) is expected
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "int8", "bool_", "int4", "float8_e4m3fn", "complex64"])
+def test_a_scalar_type_equals_its_dtype_from_either_side(name):
+    scalar, other = getattr(jnp, name), jnp.uint16
+    for same in (scalar.dtype, scalar.dtype.type, scalar):
+        assert scalar == same and same == scalar and not scalar != same and same in (other, scalar)
+    for different in (other, other.dtype, other.dtype.type, None, name, 3):
+        assert scalar != different and different not in (scalar,)
 
 
 def test_kinds_partition_the_dtypes():

@@ -137,6 +137,7 @@ def test_selection():
     mask = np.array([True, False, True])
     compare(jnp.compress(mask, x, axis=1), np.compress(mask, x, axis=1).astype(np.float32), "compress")
     compare(jnp.compress(mask, x), np.compress(mask, x).astype(np.float32), "compress flat")
+    compare(jnp.asarray(x).compress(mask, axis=1), x.compress(mask, axis=1).astype(np.float32), "the method")
     compare(jnp.extract(x > 2, x), np.extract(x > 2, x).astype(np.float32), "extract")
     wanted = x.copy()
     np.place(wanted, x > 2, [7, 8])

@@ -180,6 +180,7 @@ def test_rounding_to_decimals():
     with jax.enable_x64(True):
         for decimals in (-2, -1, 0, 1, 2):
             np.testing.assert_allclose(jnp.round(x, decimals), np.round(x, decimals), rtol=1e-12)
+            np.testing.assert_allclose(jnp.round(x + 1j * x[::-1], decimals), np.round(x + 1j * x[::-1], decimals), rtol=1e-12)
         n = np.array([15, 25, -15, 149, 150, 7])
         for decimals in (-2, -1, 0, 1):
             np.testing.assert_array_equal(jnp.round(n, decimals), np.round(n, decimals))

@@ -120,6 +120,14 @@ def test_key_arrays_compare_copy_pickle_and_go_through_trees():
     assert [k.shape for k in ks] == [(), (), ()]
 
 
+def test_arrays_like_keys_are_keys_of_such_words():
+    for ks in (random.key(3), random.split(random.key(3)), random.key(3, impl="rbg")):
+        for fun, word in ((jnp.zeros_like, 0), (jnp.ones_like, 1), (jnp.empty_like, 0), (jax.jit(jnp.zeros_like), 0)):
+            like = fun(ks)
+            assert (like.shape, like.dtype) == (ks.shape, ks.dtype) and np.all(random.key_data(like) == word)
+    assert jnp.zeros_like(ks, shape=(3,)).shape == (3,)
+
+
 def test_an_unequal_kind_of_key_is_not_equal():
     assert (random.key(0) == random.key(0, impl="rbg")) is False
 

@@ -602,7 +602,8 @@ def test_shards_of_an_array():
 @pytest.mark.parametrize("value, text", [
     (np.array([1, 2], "f4"), "Array([1., 2.], dtype=float32)"), (1.5, "Array(1.5, dtype=float32, weak_type=True)"),
     (3, "Array(3, dtype=int32, weak_type=True)"), (True, "Array(True, dtype=bool)"), (2j, "Array(0.+2.j, dtype=complex64, weak_type=True)"),
-    (np.zeros((0, 3), "f4"), "Array([], shape=(0, 3), dtype=float32)"), (np.zeros(0, "i4"), "Array([], dtype=int32)"),
+    (np.zeros((0, 3), "f4"), "Array([], shape=(0, 3), dtype=float32)"), (np.zeros(0, "i4"), "Array([], shape=(0,), dtype=int32)"),
+    (np.arange(17), "Array([ 0,  1,  2,  3,  4,  5,  6,  7,  8,  9, 10, 11, 12, 13, 14, 15, 16],\n      dtype=int32)"),
     (np.ones((2, 2), dtypes.bfloat16), "Array([[1, 1],\n       [1, 1]], dtype=bfloat16)"),
     (np.arange(2000), "Array([   0,    1,    2, ..., 1997, 1998, 1999], dtype=int32)")])
 def test_repr(value, text):

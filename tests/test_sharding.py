@@ -75,6 +75,8 @@ def test_specs_say_how_dimensions_are_cut():
     assert P(("x",)) == P("x") and P(()) == P(None) and P(["x", "y"]) == P(("x", "y"))
     assert pickle.loads(pickle.dumps(P("x", ("y", "z")))) == P("x", ("y", "z"))
     assert repr(P("x", None)) == "PartitionSpec('x', None)"
+    for longer in (P("x") + P("y"), P("x") + ("y",), ("x",) + P("y")):
+        assert type(longer) is P and longer == P("x", "y")
     assert NamedSharding(MESH, P("x")) == NamedSharding(MESH, P("x", None)) != NamedSharding(MESH, P(None, "x"))
     assert NamedSharding(MESH, P("x")).is_equivalent_to(NamedSharding(MESH, P("x", None)), 2)
     assert NamedSharding(MESH, P(("x", "y"))).is_equivalent_to(NamedSharding(Mesh(DEVICES, "i"), P("i")), 1)

@@ -65,6 +65,22 @@ def test_grad_takes_argnums_aux_and_pytrees():
     close(gradient["b"], 3.0)
 
 
+def test_the_gradient_in_a_python_number_gives_way_in_promotion_as_the_number_does():
+    narrow, f = jnp.ones(2, jnp.bfloat16), lambda x, y: jnp.sin(x) * y
+    for x in (2.0, np.float32(2), jnp.float32(2)):
+        weak = type(x) is float
+        gradients = jax.grad(f)(x, 3.0), jax.value_and_grad(f)(x, jnp.float32(3))[1], jax.jit(jax.grad(f))(x, 3.0), jax.vjp(f, x, jnp.ones(()))[1](jnp.ones(()))[0]
+        for gradient in gradients:
+            assert gradient.weak_type is weak and gradient.dtype == np.float32
+            assert (gradient * narrow).dtype == (jnp.bfloat16 if weak else np.float32)
+    assert jax.grad(lambda x: 1.0)(2.0).weak_type and jax.grad(jax.grad(jnp.sin))(1.0).weak_type
+
+
+def test_the_angle_of_the_origin_has_no_gradient_and_raises_nothing():
+    for x in (0.0, np.float32(0)):
+        assert all(map(np.isnan, jax.grad(jnp.arctan2, (0, 1))(x, 0.0)))
+
+
 def test_integer_inputs_get_float0_gradients_where_allowed():
     g = jax.grad(lambda n, x: n * x, argnums=(0, 1), allow_int=True)(3, 2.0)
     assert g[0].dtype == jax.dtypes.float0 and g[1] == 3.0

@@ -21,6 +21,14 @@ def test_ravel_and_back():
     with pytest.raises(ValueError, match="9 elements"):
         unravel(flat[:3])
     assert ravel_pytree({})[0].shape == (0,)
+    with pytest.raises(TypeError, match="dtype float32"):
+        unravel(jnp.arange(9))
+
+
+def test_an_unravel_of_one_dtype_keeps_that_of_the_vector():
+    flat, unravel = ravel_pytree({"a": jnp.ones(2), "b": jnp.ones((1, 2))})
+    for dtype in (np.float32, np.float16, np.int32, np.complex64):
+        assert [x.dtype for x in jax.tree.leaves(unravel(flat.astype(dtype)))] == [dtype, dtype]
 
 
 def test_check_grads_passes_right_derivatives_and_fails_wrong_ones():

@@ -165,7 +165,7 @@ asin_p, asin = unary("asin", INEXACT, "The angle in [-π/2, π/2] whose sine is 
 acos_p, acos = unary("acos", INEXACT, "The angle in [0, π] whose cosine is x", jvp=lambda t, y, x: t * -rsqrt((1 - x) * (1 + x)))
 atan_p, atan = unary("atan", INEXACT, "The angle in [-π/2, π/2] whose tangent is x", jvp=lambda t, y, x: div(t, 1 + x * x))
 atan2_p, atan2 = binary("atan2", INEXACT, "The angle in [-π, π] of the point with ordinate x and abscissa y",
-                        jvp=(lambda t, z, x, y: t * (y / (x * x + y * y)), lambda t, z, x, y: t * (-x / (x * x + y * y))))
+                        jvp=(lambda t, z, x, y: t * div(y, x * x + y * y), lambda t, z, x, y: t * div(-x, x * x + y * y)))
 sinh_p, sinh = unary("sinh", INEXACT, "(eˣ - e⁻ˣ) / 2", jvp=lambda t, y, x: t * cosh(x))
 cosh_p, cosh = unary("cosh", INEXACT, "(eˣ + e⁻ˣ) / 2", jvp=lambda t, y, x: t * sinh(x))
 tanh_p, tanh = unary("tanh", INEXACT, "sinh x / cosh x", jvp=lambda t, y, x: t * ((1 - y) * (1 + y)), accuracy=True)

@@ -16,6 +16,7 @@ from mini_jax.core import dtypes, errors
 from mini_jax.core.refs import refuse_refs
 from mini_jax.core.state import state
 from mini_jax.core.trace import Tracer, eval_trace, known_int, leaked, typeof, whence
+from mini_jax.lax.prng import random_wrap
 from mini_jax.lax.shapes import canonical_shape, moveaxis
 from mini_jax.numpy.promotion import arraylike, as_array, broadcast_to_shape, promote_dtypes_inexact
 from mini_jax.runtime.array import ArrayImpl, device_put
@@ -265,7 +266,9 @@ def _like(name: str, a, value, dtype, shape, device, out_sharding):
     weak = dtype is None and dtypes.is_weak(a)
     dtype = dtypes.dtype_of(a) if dtype is None else dtypes.requested(dtype, name)
     if dtypes.is_extended(dtype):
-        return lax.full_like(a, value, shape=shape)
+        if type(value) not in dtypes.python_scalar_types:
+            return lax.full_like(a, value, shape=shape)
+        return random_wrap(lax.full((*shape, *dtype.physical_shape), value, dtype.physical_dtype), dtype)         # keys of such words
     device = out_sharding if device is None else device
     if type(value) not in dtypes.python_scalar_types:
         (value,) = arraylike(name, value)

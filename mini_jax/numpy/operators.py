@@ -148,6 +148,11 @@ def _reshape(self, *shape, order: str = "C"):
     return manipulation.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
 
+def _compress(self, condition, axis: int | None = None, *, size: int | None = None, fill_value=0, out=None):
+    """The elements along `axis` (None: of the flattened array) where the condition, a vector of booleans, holds."""
+    return selecting.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
+
+
 def _transpose(self, *axes):
     """The array with its axes permuted: x.transpose(1, 0) or x.transpose((1, 0)); without axes reversed."""
     return manipulation.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
@@ -210,7 +215,7 @@ _METHODS: dict[str, Callable] = {
     "ravel": manipulation.ravel, "repeat": manipulation.repeat, "squeeze": manipulation.squeeze, "swapaxes": manipulation.swapaxes,
     "round": ufuncs.round, "conj": ufuncs.conjugate, "conjugate": ufuncs.conjugate,
     "dot": products.dot, "diagonal": diagonals.diagonal, "trace": diagonals.trace,
-    "take": indexing.take, "choose": selecting.choose, "compress": selecting.compress,
+    "take": indexing.take, "choose": selecting.choose, "compress": _compress,
     "sort": sorting.sort, "argsort": sorting.argsort, "argpartition": sorting.argpartition, "searchsorted": sorting.searchsorted,
     "nonzero": sorting.nonzero,
 } | {name: getattr(reductions, name) for name in (

@@ -364,6 +364,8 @@ def _round(a, decimals):
         odd = lax.ne(_remainder(_floor_divide(down, converted(unit, dtype)), converted(2, dtype)), 0)
         up = lax.bitwise_or(lax.gt(rest, half), lax.bitwise_and(lax.eq(rest, half), odd))
         return select(up, down + unit, down)
+    if dtypes.is_complex(dtype):
+        return lax.complex(_round(lax.real(a), decimals), _round(lax.imag(a), decimals))
     if decimals == 0:
         return _to_even(a)
     factor = 10.0 ** abs(decimals)

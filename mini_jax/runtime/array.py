@@ -154,9 +154,8 @@ class _Array:
             return f"Array(shape={self.shape}, dtype={self.dtype.name}, on {len(self._sharding.device_set)} devices of several processes)"
         end = f"dtype={_dtype_name(self.dtype)}{', weak_type=True' if self.weak_type else ''})"
         if not self.size:
-            return f"Array([], {f'shape={self.shape}, ' if self.shape != (0,) else ''}{end}"
-        body = np.array2string(self._value, prefix="Array(", suffix="," + end, separator=", ",
-                               threshold=np.get_printoptions()["threshold"])
+            return f"Array([], shape={self.shape}, {end}"
+        body = np.array2string(self._value, prefix="Array(", suffix=",", separator=", ", threshold=np.get_printoptions()["threshold"])
         last = body[body.rfind("\n") + 1:] if "\n" in body else "Array(" + body
         gap = " " if len(last) + len(end) + 2 <= np.get_printoptions()["linewidth"] else "\n      "
         return f"Array({body},{gap}{end}"

@@ -220,6 +220,12 @@ class PartitionSpec(tuple):
 
     __hash__ = tuple.__hash__
 
+    def __add__(self, other):
+        return PartitionSpec(*self, *other) if isinstance(other, tuple) else NotImplemented
+
+    def __radd__(self, other):
+        return PartitionSpec(*other, *self) if isinstance(other, tuple) else NotImplemented
+
     def __repr__(self):
         return f"PartitionSpec({', '.join(map(repr, self))})"
 

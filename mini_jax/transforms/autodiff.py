@@ -112,6 +112,13 @@ def instantiate(value):
     return shapes.broadcast_in_dim(value, typeof(value).shape, tuple(range(typeof(value).ndim)))
 
 
+def _gradients(cotangents: Sequence, types: Sequence) -> list:
+    """Cotangents of arguments as arrays, that of a Python number as weakly typed as the number: it gives way in promotion as that does."""
+    arrays = [instantiate(ct) for ct in cotangents]
+    return [shapes.convert_element_type(ct, t.dtype, True) if t.weak_type and dtypes.is_inexact(t.dtype) and not typeof(ct).weak_type else ct
+            for ct, t in zip(arrays, types)]
+
+
 def _as_tangent(value, type_, what: Callable[[], str]):
     """A tangent or cotangent given by the user, as a value or a Zero; TypeError or ValueError where it doesn't fit `type_`."""
     if type(value) is Zero:
@@ -235,7 +242,7 @@ class VJP:
     @boundary
     def __call__(self, cotangent):
         with reducing(self._reduce_axes):
-            return self.in_tree.unflatten([instantiate(ct) for ct in transpose_flat(self._linear, self._cotangents(cotangent))])
+            return self.in_tree.unflatten(_gradients(transpose_flat(self._linear, self._cotangents(cotangent)), self._linear.in_types))
 
     def _cotangents(self, cotangent) -> list:
         """A cotangent given by the user, flat."""
@@ -415,7 +422,7 @@ def _value_and_grad(transformation, fun, args, kwargs, argnums, has_aux, holomor
     count = len(outs) - result.get("count", 0)
     _check_scalar(outs[:count], result["tree"], info, holomorphic)
     with reducing(reduce_axes):                          # of the value, the first result; aux has no cotangents
-        gradient = [instantiate(ct) for ct in transpose_flat(linear, [linear.out_types[0].dtype.type(1)])]
+        gradient = _gradients(transpose_flat(linear, [linear.out_types[0].dtype.type(1)]), linear.in_types)
     value = result["tree"].unflatten(outs[:count])
     gradients = tree.unflatten(gradient)
     gradients = gradients[0] if isinstance(argnums, (int, np.integer)) else gradients
