@@ -11,10 +11,11 @@ from lowering.digest import blake2b
 from lowering.grids import spread
 from lowering.module import Module, without_locations
 from lowering.ordering import sequenced
-from lowering.outline import Notes, outlined
+from lowering.outline import outlined
 from lowering.physical import physical_value, physicalize
 from lowering.replicas import Replicas, demand
 from lowering.shards import Partitions, attribute, joined
+from lowering.stretches import Notes
 from mini_jax.core import config
 from mini_jax.core.collector import paused
 from mini_jax.core.effects import host_effects

@@ -10,9 +10,11 @@ import pytest
 import mini_jax as jax
 import mini_jax.numpy as jnp
 from lowering.labels import Labels, inner_first
-from lowering.outline import Notes, _shared_first, outlined
+from lowering.outline import outlined
 from lowering.products import matrices
 from lowering.quotients import reciprocals
+from lowering.ready import shared_first
+from lowering.stretches import Notes
 from mini_jax import lax
 from mini_jax.core import config
 from mini_jax.core.program import Jaxpr, JaxprEqn, Literal, Var, dce, subprograms
@@ -662,7 +664,7 @@ def test_a_function_takes_what_is_in_memory_or_as_large_in_place_of_what_follows
 def test_products_and_sums_are_the_same_either_way_round():
     def both(x, y):
         return [(x * y) + (y * x) - (x - y) * (y - x) for _ in range(2)]
-    eqns = _shared_first(program_of(both, X, X + 1), Labels()).eqns
+    eqns = shared_first(program_of(both, X, X + 1), Labels()).eqns
     assert [eqn.primitive.name for eqn in eqns] == ["mul", "add", "sub", "sub", "mul", "sub"]
 
 
