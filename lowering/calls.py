@@ -15,7 +15,7 @@ from mini_jax.core.primitive import Primitive
 from mini_jax.core.program import Jaxpr, JaxprEqn, Var, memoized, subprograms
 from mini_jax.core.types import ShapedArray
 
-# It occurs only in programs that are about to be written. note: why the function is there; None: there is none.
+# It occurs only in programs that are about to be written. note: why the function is there; None: there is none. small: XLA makes one kernel of it.
 outlined_p = Primitive("outlined", multiple_results=True, memoize=False, facts={"family": "higher_order"})
 outlined_p.type_rule = lambda *types, jaxpr, **_: jaxpr.out_types
 
@@ -27,7 +27,7 @@ def _call(e, eqn, *operands):
     jaxpr, distinct = eqn.params["jaxpr"], tuple(dict.fromkeys(operands))
     if len(distinct) < len(operands):
         jaxpr = _of_distinct(jaxpr, tuple([operands.index(operand) for operand in operands]))
-    return e.call(jaxpr, distinct, eqn.params["name"], note=eqn.params["note"])
+    return e.call(jaxpr, distinct, eqn.params["name"], note=eqn.params["note"], small=eqn.params.get("small", False))
 
 
 @memoized

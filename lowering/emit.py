@@ -173,16 +173,19 @@ class Emitter:
             raise TypeError("a lowering rule's function must not capture arrays")
         return self.inline(dce(jaxpr), operands)
 
-    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str, axes: Replicas | None = None, note: str | None = None) -> list[str]:
+    def call(self, jaxpr: Jaxpr, operands: Sequence[str], name: str, axes: Replicas | None = None, note: str | None = None, small: bool = False) -> list[str]:
         """Call a program as a function of its own, which is written once however often it is called. axes: those around it, if not the same.
 
-        note: says in the text why the function is there; XLA then compiles it as one, and inlines all others.
+        note: says in the text why the function is there; XLA then compiles it as one, and inlines all others. small: to one kernel, for one thread.
         """
         function = self.module.function(jaxpr, name, axes or self.axes, note)
         ins, outs = ", ".join([t.mlir for t in jaxpr.in_types]), ", ".join([t.mlir for t in jaxpr.out_types])
-        kept = "" if note is None else ' {mhlo.frontend_attributes = {inlineable = "false"}}'
+        kept = "" if note is None else f' {{mhlo.frontend_attributes = {{inlineable = "false"{SMALL_CALL * small}}}}}'
         return self.emit_many(f"func.call @{function}({', '.join(operands)}){kept} : ({ins}) -> ({outs})", len(jaxpr.outvars),
                               pure=not jaxpr.effects)
+
+
+SMALL_CALL = ', xla_cpu_small_call = "true"'
 
 
 def lower_via(primitive: Primitive, fun: Callable) -> None:

@@ -19,7 +19,7 @@ from lowering.products import matrices
 from lowering.quotients import reciprocals
 from lowering.ready import shared_first, spliced
 from lowering.stretches import COSTS, Costs, Flat, Notes, chosen, pays
-from lowering.updates import updates_early
+from lowering.updates import updates_early, updates_together
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, holders, subprograms
 
 _DEEPEST = 12                                   # functions that call functions that …: writing them recurses
@@ -112,5 +112,5 @@ def _outline(program: Jaxpr, costs: Costs, labels: Labels, notes: Notes, moving:
     ready = shared_first(reciprocals(matrices(spliced(program))), labels)
     flat = Flat(updates_early(ready, labels) if moving else ready, labels)
     stretches = chosen(flat, costs, notes)
-    result, made = rewritten(flat, stretches, notes) if stretches else (program, [])
+    result, made = rewritten(flat, stretches, notes) if stretches else (updates_together(program) if moving else program, [])
     return safe_calls(result), made

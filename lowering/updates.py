@@ -1,15 +1,19 @@
-"""Updates of parameters, put where the gradients are that they read.
+"""Updates of parameters: where a program repeats its layers, put where the gradients are that they read; else compiled together.
 
 A training step ends with the updates of all parameters. Right behind its gradient, each is part of the stretch that computes the gradient: that
 stays in the cache and dies at once, and where layers repeat, one function does both.
+
+Where they don't, XLA makes of each update of another shape a kernel of its own, each with some 30 ms of compilation. Small ones are given to it as
+functions that it compiles to one kernel each ("small calls"), in half the time, with what sums the gradients of biases.
 """
 from __future__ import annotations
 
 from collections import Counter
-from typing import Sequence
+from typing import Callable, Collection, Sequence
 
+from lowering.calls import outlined_p
 from lowering.labels import Labels
-from mini_jax.core.program import Jaxpr, JaxprEqn, Var
+from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var
 
 _ELEMENTWISE = frozenset("""add sub mul div neg max min abs sign square sqrt rsqrt exp log tanh logistic pow integer_pow select_n eq ne lt le gt ge
     and or not convert_element_type broadcast_in_dim reshape squeeze expand_dims stop_gradient""".split())
@@ -22,7 +26,7 @@ def updates_early(program: Jaxpr, labels: Labels) -> Jaxpr:
     where most of the equations like that one have such followers: where layers are updated each in its own way, they would no longer repeat.
     """
     eqns = program.eqns
-    last = _last(eqns)
+    last = _last(eqns, lambda eqn: eqn.primitive.name in _ELEMENTWISE)
     if not last:
         return program
     made = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
@@ -55,13 +59,67 @@ def updates_early(program: Jaxpr, labels: Labels) -> Jaxpr:
     return program.replace(eqns=[eqns[i] for i in sorted(range(len(eqns)), key=order.__getitem__)])
 
 
-def _last(eqns: Sequence[JaxprEqn]) -> list[int]:
-    """The places of elementwise equations whose results only others of them read, or nobody in the program."""
+SMALL = 2 ** 15                                 # entries of the largest array for which a kernel without threads is as fast
+MANY, TOGETHER = 16, 8                          # updates of different shapes that are worth it; how many become one kernel
+
+
+def updates_together(program: Jaxpr) -> Jaxpr:
+    """The program with what leads to nothing but its results, elementwise on small arrays, in functions of several updates each, at its end.
+
+    What is computed of scalars alone (rates, counts of steps) all may read: that stays ahead of them.
+    """
+    eqns = program.eqns
+    places = _last(eqns, _is_small)
+    updates = _independent(eqns, places)
+    if len({tuple([t for i in update for t in eqns[i].out_types]) for update in updates}) < MANY:
+        return program
+    moved, wanted = set(places), {v for v in program.outvars if type(v) is Var}
+    calls = [_together([eqns[i] for update in updates[k:k + TOGETHER] for i in update], wanted) for k in range(0, len(updates), TOGETHER)]
+    return program.replace(eqns=[eqn for i, eqn in enumerate(eqns) if i not in moved] + calls)
+
+
+def _is_small(eqn: JaxprEqn) -> bool:
+    return (eqn.primitive.name in _ELEMENTWISE or eqn.primitive.name == "reduce_sum") \
+        and 1 < max([v.aval.size for v in (*eqn.invars, *eqn.outvars)]) <= SMALL
+
+
+def _independent(eqns: Sequence[JaxprEqn], places: Sequence[int]) -> list[list[int]]:
+    """These equations in groups, none of which reads what another computes."""
+    first = {i: i for i in places}
+
+    def leader(i: int) -> int:
+        while first[i] != i:
+            first[i] = i = first[first[i]]
+        return i
+    made = {v: i for i in places for v in eqns[i].outvars}
+    for i in places:
+        for v in eqns[i].invars:
+            if type(v) is Var and v in made:
+                a, b = sorted((leader(made[v]), leader(i)))
+                first[b] = a
+    groups: dict[int, list[int]] = {}
+    for i in places:
+        groups.setdefault(leader(i), []).append(i)
+    return list(groups.values())
+
+
+def _together(eqns: Sequence[JaxprEqn], wanted: Collection[Var]) -> JaxprEqn:
+    """A call of a function that does what these equations do, and gives of their results those that are wanted."""
+    made = [v for eqn in eqns for v in eqn.outvars]
+    inside = set(made)
+    taken = dict.fromkeys([v for eqn in eqns for v in eqn.invars if type(v) is Var and v not in inside])
+    function = Jaxpr((), list(taken), eqns, [v for v in made if v in wanted])
+    note = f"{len(eqns)} equations on small arrays, compiled to one kernel"
+    return JaxprEqn(outlined_p, function.invars, function.outvars, {"jaxpr": function, "name": "updates", "note": note, "small": True}, NO_EFFECTS, eqns[0].source)
+
+
+def _last(eqns: Sequence[JaxprEqn], fit: Callable[[JaxprEqn], bool]) -> list[int]:
+    """The places of equations that fit whose results only others of them read, or nobody in the program."""
     read: set[Var] = set()                                     # by others
     found = []
     for i in range(len(eqns) - 1, -1, -1):
         eqn = eqns[i]
-        if eqn.primitive.name in _ELEMENTWISE and read.isdisjoint(eqn.outvars):
+        if fit(eqn) and read.isdisjoint(eqn.outvars):
             found.append(i)
         else:
             read.update([v for v in eqn.invars if type(v) is Var])

@@ -681,7 +681,7 @@ def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
     late, types, tree = xla.EXTRA_OPTIONS, "xla_cpu_experimental_ynn_fusion_type", "xla_disable_hlo_passes"
     plain = product.format(0, 256, "f32", "512x256", "f32")
     for lines, often, wanted in [
-            ((), 1, set()), ((), 2, {late}),                             # a function of the library's, called once, is no reason
+            ((), 2, {late}),
             ((plain,), 3, {late}), ((plain,), 4, {late, types}),         # Eigen's products are compiled for longer
             ((product.format(0, 16, "f32", "512x256", "f32"),), 40, {late}), ((product.format(0, 16, "f32", "512x32", "f32"),), 40, {late, types}),
             ((product.format(1, 256, "f32", "256x512", "f32"),), 40, {late, types}),
@@ -692,13 +692,28 @@ def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
             ((total.format(0, "256x128"),), 40, {late}), ((total.format(0, "256x128"), *[plain] * 5), 40, {late, types, tree}),
             ((total.format(1, "2x100000"),), 40, {late})]:
         assert set(options_of_xla(lines, often)) == wanted, (lines, often)
-        assert large.options("\n".join(lines)) == {}
+        assert "flatten" in options_of_xla(lines, often)[late]
+        for alone in (options_of_xla(lines, 1), large.options("\n".join(lines))):         # a function of the library's, called once, is no reason
+            assert set(alone) <= {late} and "flatten" not in alone.get(late, "")
     kinds = lambda *args: options_of_xla(*args)[types].replace("LIBRARY_FUSION_TYPE_", "").split(",")[:-1]
     assert kinds([plain], 9) == ["REDUCE"] and kinds([total.format(1, "128x128")], 20) == ["DOT"] and kinds([plain, total.format(1, "128x128")], 20) == []
     alone = lambda *lines: large.options("\n".join(lines)).get(types, "").replace("LIBRARY_FUSION_TYPE_", "").split(",")[:-1]
     small = product.format(0, 16, "f32", "512x32", "f32")
     assert alone(*[small] * 16) == ["REDUCE"] and alone(*[small] * 15) == alone(*[small] * 16, plain) == []
     assert set(options_of_xla([plain], 9, [product.format(1, 16, "f32", "256x512", "f32")])) == {late}      # one slow product decides for all
+
+
+def test_loops_are_unrolled_where_long_columns_or_very_short_rows_are_summed_by_xla_itself():
+    line = "stablehlo.reduce(%1 init: %2) applies stablehlo.{} across dimensions = [{}] : (tensor<{}>, tensor<f32>) -> tensor<1xf32>"
+    unrolled = lambda *lines: "unrolling" not in large.options("\n".join(lines)).get(xla.EXTRA_OPTIONS, "")
+    assert not unrolled() and not unrolled("stablehlo.dot_general %0") and unrolled("%1 = stablehlo.add %0, %0 : tensor<3xbf16>")
+    for operation, dims, shape, wanted in [
+            ("add", 0, "512x1024xf32", False), ("add", 0, "512x1024xi32", True), ("add", 1, "512x1024xi32", False), ("maximum", 0, "512x1024xf32", True),
+            ("maximum", 0, "64x64xf32", False), ("multiply", 0, "4096x64xf64", True), ("or", 0, "4096x4xi1", False), ("or", 1, "8x512x256xi1", True),
+            ("minimum", 1, "4096x3xf32", True), ("minimum", 1, "64x3xf32", False), ("add", 1, "4096x3xf32", False)]:
+        assert unrolled(line.format(operation, dims, shape)) == wanted, (operation, dims, shape)
+    several = options_of_xla([line.format("add", 1, "128x128xf32"), line.format("add", 0, "256x512xf32")], 40, [line.format("add", 1, "9x9xf32")])
+    assert "flatten" in several[xla.EXTRA_OPTIONS] and "unrolling" in several[xla.EXTRA_OPTIONS]            # YNNPACK's, as long as they are
 
 
 def test_calls_of_functions_within_functions_are_counted():

@@ -1,4 +1,9 @@
-"""With which of XLA's options a large program is compiled on CPU: what runs is as fast, and starts sooner. Of one with kept calls (lowering/outline.py):
+"""With which of XLA's options a program is compiled on CPU: what runs is as fast, and starts sooner.
+
+- XLA unrolls loops that it has vectorised. That makes programs of many loops compile a quarter to a third longer, and only sums (and the like) of
+  long columns, and of three or four terms, run faster by it; those of long rows run slower. So it does so only for programs with such sums.
+
+Of a program with kept calls (lowering/outline.py):
 
 - XLA gives each kept call a copy of the function, by default before it optimises, and then optimises every copy. Here it copies late.
 - x + y and copies are by default written by XLA's tiled emitter, which takes three times as long as the others for loops as fast.
@@ -23,15 +28,17 @@ SMALL_PRODUCT, MANY_PRODUCTS = 2 ** 20, 16       # multiplications of which Eige
 ROWS, MANY_ROWS, LARGE_MATRIX = 256, 1024, 2 ** 17           # of larger ones; the last two of transposed matrices, which Eigen reads slowly
 HANDED_OVER, LONGEST = 4096, 4096                # of sums: the smallest that YNNPACK gets; the terms that may be added one after the other
 VECTOR, SMALL_COLUMNS = 8, 8192                  # entries side by side, and from the first term to the last, that XLA's loops add as fast
+MANY_ENTRIES, FEW_TERMS = 2 ** 16, 4             # of sums along columns, and of each result of any sum: XLA's loops want to be unrolled
 SLOWER = 50                                      # multiplications done while a slow loop loses time on one entry; a fast one gains a fourth of that
 
-_EXTRA = "xla_cpu_flatten_after_fusion" + ",xla_cpu_disable_tiled_emitter" * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
+_NOT_UNROLLED = "xla_cpu_disable_loop_unrolling"
+_WITH_CALLS = ["xla_cpu_flatten_after_fusion"] + ["xla_cpu_disable_tiled_emitter"] * (xla.jaxlib_version < (0, 11))     # (0.12 rounds otherwise by it)
 _KEPT = 'inlineable = "false"'
 _FUNCTION = re.compile(r"^  func\.func \w+ @([^\s(]+)\(", re.MULTILINE)
 _CALL = re.compile(r"call @([^\s(]+)\(")
 _PRODUCT = re.compile(r"dot_general [^:]*?contracting_dims = \[(\d)\] x \[(\d)\][^:]*: \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\)")
 _BATCH = re.compile(r"batching_dims = \[([\d, ]*)\]")
-_SUM = re.compile(r"stablehlo\.reduce\([^\n]*? applies stablehlo\.(?:add|maximum|minimum) across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)xf\d+>")
+_SUM = re.compile(r"stablehlo\.reduce\([^\n]*? applies stablehlo\.(\w+) across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)x(\w+)>")
 _NARROW = re.compile(r"tensor<(?:\d+x)*(?:b?f16|u?i8|f8\w+)>")
 
 
@@ -59,37 +66,55 @@ class _Product(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """A sum or an extremum of so many entries; of each result so many terms, which lie so many entries apart."""
+    """A sum, extremum or the like of so many entries; of each result so many terms, which lie so many entries apart."""
+    operation: str
+    dtype: str
     entries: int
     terms: int
     apart: int
+
+    @property
+    def of_floats(self) -> bool:
+        """Is it one of those that YNNPACK has?"""
+        return self.operation in ("add", "maximum", "minimum") and self.dtype.startswith("f")
 
     def fast(self) -> bool:
         """Is XLA's own loop as fast as YNNPACK?"""
         return self.apart <= VECTOR or self.terms * self.apart <= SMALL_COLUMNS
 
+    def unrolled(self, own: bool) -> bool:
+        """Is it done by a loop of XLA's that is faster if it is unrolled? own: no sum is YNNPACK's. (Extrema and the like never are.)"""
+        if self.operation == "add" and self.of_floats and not own:
+            return False
+        return self.apart > VECTOR and self.entries > MANY_ENTRIES or self.terms <= FEW_TERMS and self.entries >= HANDED_OVER
+
 
 def options(text: str) -> dict:
     """XLA's options for a program that a user wrote."""
-    narrow = _NARROW.search(text) is not None
-    if _KEPT not in text:
-        products = [] if narrow else _products(text)
-        return _by_ynnpack(False, True) if len(products) >= MANY_PRODUCTS and all([product.small for product in products]) else {}
-    functions = _functions(text)
+    functions = _functions(text) or {"main": text}
     runs = _runs(functions)
-    if max(runs.values()) < 2:
-        return {}
-    chosen = {xla.EXTRA_OPTIONS: _EXTRA}
-    if narrow:
-        return chosen
+    repeats = _KEPT in text and max(runs.values()) > 1
+    extra = _WITH_CALLS if repeats else []
+    if _NARROW.search(text) is not None:
+        return _extra(extra)
     products = [(product, runs[name]) for name, body in functions.items() for product in _products(body)]
     sums = [(sum_, runs[name]) for name, body in functions.items() for sum_ in _sums(body)]
-    eigen, own = _eigen(products), _own(sums, sum([product.work * n for product, n in products]))
+    if repeats:
+        eigen, own = _eigen(products), _own([(sum_, n) for sum_, n in sums if sum_.of_floats], sum([product.work * n for product, n in products]))
+    else:
+        eigen, own = len(products) >= MANY_PRODUCTS and all([product.small for product, _ in products]), False
+    if not any([sum_.unrolled(own) for sum_, _ in sums]):
+        extra = [*extra, _NOT_UNROLLED]
+    chosen = _extra(extra)
     if eigen or own:
         chosen.update(_by_ynnpack(not eigen, not own))
     if own:
         chosen["xla_disable_hlo_passes"] = "tree_reduction_rewriter"           # it makes of each sum two, for XLA's older loops
     return chosen
+
+
+def _extra(names: list[str]) -> dict:
+    return {xla.EXTRA_OPTIONS: ",".join(names)} if names else {}
 
 
 def _by_ynnpack(products: bool, sums: bool) -> dict:
@@ -161,9 +186,9 @@ def _products(body: str) -> list[_Product]:
 
 def _sums(body: str) -> list[_Sum]:
     found = []
-    for dims, shape in _SUM.findall(body):
+    for operation, dims, shape, dtype in _SUM.findall(body):
         shape, dims = _sizes(shape), {int(d) for d in dims.split(",") if d}
-        found.append(_Sum(math.prod(shape), math.prod([shape[d] for d in dims]), math.prod(shape[max(dims, default=-1) + 1:])))
+        found.append(_Sum(operation, dtype, math.prod(shape), math.prod([shape[d] for d in dims]), math.prod(shape[max(dims, default=-1) + 1:])))
     return found
 
 
