@@ -32,6 +32,11 @@ def lowers(*primitives: Primitive) -> Callable:
     return register
 
 
+# Behind a call: XLA's CPU compiler compiles its function as one; and to one kernel. (It inlines all others.)
+KEPT = ' {mhlo.frontend_attributes = {inlineable = "false"}}'
+ONE_KERNEL = ' {mhlo.frontend_attributes = {inlineable = "false", xla_cpu_small_call = "true"}}'
+
+
 class Emitter:
     """Writes the body of one function, or of one region inside it."""
     __slots__ = ("module", "lines", "written", "outer", "counter", "indent", "loc", "axes")
@@ -180,12 +185,9 @@ class Emitter:
         """
         function = self.module.function(jaxpr, name, axes or self.axes, note)
         ins, outs = ", ".join([t.mlir for t in jaxpr.in_types]), ", ".join([t.mlir for t in jaxpr.out_types])
-        kept = "" if note is None else f' {{mhlo.frontend_attributes = {{inlineable = "false"{SMALL_CALL * small}}}}}'
+        kept = "" if note is None else ONE_KERNEL if small else KEPT
         return self.emit_many(f"func.call @{function}({', '.join(operands)}){kept} : ({ins}) -> ({outs})", len(jaxpr.outvars),
                               pure=not jaxpr.effects)
-
-
-SMALL_CALL = ', xla_cpu_small_call = "true"'
 
 
 def lower_via(primitive: Primitive, fun: Callable) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 import mini_jax as jax
 import mini_jax.numpy as jnp
-from lowering.emit import SMALL_CALL
+from lowering.emit import ONE_KERNEL
 from lowering.updates import MANY, SMALL, TOGETHER, updates_together
 from mini_jax.core import config
 from mini_jax.core.program import Literal, Var
@@ -115,8 +115,8 @@ def test_a_step_of_a_program_that_repeats_nothing_is_the_same_to_rounding_and_sa
     args = training()
     text, mine = compiled(adam, args, "auto")
     plain, wanted = compiled(adam, args, "off")
-    assert text.count(SMALL_CALL) == -(-2 * len(args[0]) // TOGETHER) and "equations on small arrays, compiled to one kernel" in text
-    assert SMALL_CALL not in plain
+    assert text.count(ONE_KERNEL) == -(-2 * len(args[0]) // TOGETHER) and "equations on small arrays, compiled to one kernel" in text
+    assert ONE_KERNEL not in plain
     for a, b in zip(jax.tree.leaves(mine), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
@@ -125,7 +125,7 @@ def test_donated_parameters_are_updated_in_place_as_before():
     args = jax.device_put(training())
     with config.outline("auto"):
         lowered = jax.jit(adam, donate_argnums=0).lower(*args)
-        assert SMALL_CALL not in lowered.as_text()
+        assert ONE_KERNEL not in lowered.as_text()
         lowered.compile()(*args)
     assert all(a.is_deleted() for a in jax.tree.leaves(args[0]))
 
@@ -155,7 +155,7 @@ def test_one_kernel_of_several_updates_gives_the_same_in_every_dtype(dtype):
                 a.flat[:4], b.flat[2:6] = [np.nan, np.inf, -np.inf, 0][:a.size], [0, np.nan, 1, -np.inf][:max(0, a.size - 2)]
         text, mine = compiled(every_operation, given, "auto")
         _, wanted = compiled(every_operation, given, "off")
-        assert SMALL_CALL in text
+        assert ONE_KERNEL in text
         for a, b in zip(mine, wanted, strict=True):
             assert a.dtype == dtype
             a, b = [np.asarray(x).astype(np.complex128 if dtype == "complex64" else np.float64) for x in (a, b)]

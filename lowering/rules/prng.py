@@ -3,7 +3,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lowering.emit import lower_via, lowers
+from lowering.emit import KEPT, lower_via, lowers
 from mini_jax import lax
 from mini_jax.core import config, dtypes
 from mini_jax.core.staging import stage
@@ -151,8 +151,7 @@ def _lower_as_function(primitive, fun):
         if e.module.platform != "cpu":
             return e.call(jaxpr, operands, primitive.name)[0]
         function = e.module.function(jaxpr, primitive.name, e.axes)
-        return e.emit(f'func.call @{function}({", ".join(operands)}) {{mhlo.frontend_attributes = {{inlineable = "false"}}}} : '
-                      f"({', '.join([t.mlir for t in types])}) -> {out.mlir}")
+        return e.emit(f"func.call @{function}({', '.join(operands)}){KEPT} : ({', '.join([t.mlir for t in types])}) -> {out.mlir}")
 
 
 _lower_as_function(prng.random_bits_p, _bits)

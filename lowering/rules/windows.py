@@ -5,7 +5,7 @@ from functools import reduce
 from itertools import product
 from math import prod
 
-from lowering.emit import lowers
+from lowering.emit import KEPT, lowers
 from lowering.rules.reductions import combine, compare, misses_nan, narrow_to_order, squares, wide_dtype, with_nan
 from mini_jax.core import dtypes
 from mini_jax.core.staging import stage
@@ -89,7 +89,7 @@ def _chosen(e, x, aval, params, places):
     if e.module.platform != "cpu":
         return e.call(jaxpr, [x], "selected_entry")[0], chosen
     function = e.module.function(jaxpr, "selected_entry", e.axes)
-    return e.emit(f'func.call @{function}({x}) {{mhlo.frontend_attributes = {{inlineable = "false"}}}} : ({aval.mlir}) -> {chosen.mlir}'), chosen
+    return e.emit(f"func.call @{function}({x}){KEPT} : ({aval.mlir}) -> {chosen.mlir}"), chosen
 
 
 @lowers(select_and_gather_add_p)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from lowering.emit import KEPT, ONE_KERNEL
 from mini_jax.runtime import xla
 
-_KEPT = ' {mhlo.frontend_attributes = {inlineable = "false"}}'
 _INSTRUCTION = re.compile(r"^ +(ROOT )?(\S+) = (?:\(.*?\)|\S+) (bitcast|call|fusion|get-tuple-element|parameter|tuple)\(([^()]*)\)(.*)", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/")
 _CALLED = re.compile(r"to_apply=([^\s,]+)")
@@ -20,7 +20,8 @@ _INDEX = re.compile(r"index=(\d+)")
 
 def without_kept_calls(text: str, executable: xla.LoadedExecutable) -> str | None:
     """The program's text with its kept calls given to XLA to inline, if a loop of what it made of them reads a value twice; else None."""
-    return text.replace(_KEPT, "") if _KEPT in text and reads_one_as_two(xla.hlo_text(executable, short=True)) else None
+    plain = text.replace(KEPT, "").replace(ONE_KERNEL, "")
+    return plain if plain is not text and reads_one_as_two(xla.hlo_text(executable, short=True)) else None
 
 
 def reads_one_as_two(hlo: str) -> bool:
