@@ -179,6 +179,8 @@ def test_the_rest_is_numpys():
     close(jnp.linalg.pinv(a + a.T, hermitian=True), np.linalg.pinv(a + a.T), 1e5)
     for got, expected in zip(jnp.linalg.lstsq(tall[0], b), np.linalg.lstsq(tall[0], b, rcond=None)):
         assert np.allclose(got, expected)
+    for rcond in (-1, 0.9):
+        assert jnp.linalg.lstsq(low, b, rcond)[2] == np.linalg.lstsq(low, b, rcond)[2]
     assert jnp.linalg.lstsq(low, b, numpy_resid=True)[1].size == 0 and jnp.linalg.matrix_rank(low) == 3
     assert jnp.linalg.matrix_rank(tall).tolist() == [3, 3] and jnp.linalg.matrix_rank(np.zeros(3)) == 0
     for p in (None, 2, -2, 1, np.inf, "fro"):

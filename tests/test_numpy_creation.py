@@ -228,6 +228,13 @@ def test_vectorize_maps_over_leading_dimensions():
     np.testing.assert_allclose(jnp.apply_over_axes(jnp.sum, a, (0, 2)), np.apply_over_axes(np.sum, a, (0, 2)))
 
 
+def test_triangles_and_diagonals_of_weak_arrays_give_way_in_promotion():
+    mask = jnp.full((3, 3), -jnp.inf)                    # the masks of attention are made so, and added to scores in bfloat16
+    for m in (jnp.triu(mask, 1), jnp.tril(mask), jnp.diag(mask[0]), jnp.diag(mask, 1)):
+        assert m.weak_type and (m + jnp.ones(m.shape, jnp.bfloat16)).dtype == jnp.bfloat16
+    assert not jnp.triu(jnp.ones((2, 2))).weak_type
+
+
 def test_files(tmp_path):
     jnp.save(tmp_path / "x.npy", jnp.arange(3.0))
     assert jnp.load(tmp_path / "x.npy").tolist() == [0, 1, 2] and isinstance(jnp.load(tmp_path / "x.npy"), jax.Array)

@@ -106,6 +106,16 @@ def test_sets():
     """, traced=False, **names)
 
 
+def test_indices_and_counts_have_the_default_integer_whatever_the_values_have():
+    narrow = np.array([3, 1, 1, 2], np.int32)
+    for x64, index in ((False, np.int32), (True, np.int64), (False, np.int32)):
+        with jax.enable_x64(x64):
+            found = [*jnp.unique(narrow, True, True, True)[1:], *jnp.unique(narrow, True, True, True, size=6, fill_value=0)[1:],
+                     *jnp.intersect1d(narrow, narrow[:1], return_indices=True)[1:], *jnp.intersect1d(narrow, narrow[:0], return_indices=True)[1:],
+                     jnp.argsort(narrow), *jnp.nonzero(narrow), jnp.bincount(narrow), jnp.linalg.lstsq(np.eye(2), np.ones(2))[2]]
+            assert {x.dtype for x in found} == {np.dtype(index)}
+
+
 def test_sets_of_a_static_size_run_under_jit():
     def sized(v, w):
         return [jnp.unique(v, size=9), jnp.unique(v, size=3), jnp.unique(v, size=9, fill_value=-1), jnp.unique(v, size=8, return_counts=True, return_index=True, return_inverse=True),

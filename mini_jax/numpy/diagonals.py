@@ -27,7 +27,7 @@ def _triangle(name: str, m, k, keep):
     if len(shape) < 2:
         raise ValueError(f"Argument to {name} must be at least 2D, got {typeof(m)}")
     i, j = [lax.broadcasted_iota(np.int32, shape, len(shape) - 2 + d) for d in (0, 1)]
-    return lax.select(keep(j - i, k), as_array(m), lax.full(shape, 0, typeof(m).dtype))
+    return lax.select(keep(j - i, k), as_array(m), lax.full_like(m, 0))
 
 
 @library(static_argnames=("k",))
@@ -60,9 +60,9 @@ def diag(v, k: int = 0):
     if len(shape) != 1:
         raise ValueError(f"diag input must be 1d or 2d, got {typeof(v)}")
     n = shape[0] + abs(k)
-    padded = lax.pad(v, np.zeros((), typeof(v).dtype), [(max(0, k), max(0, -k), 0)])
+    padded = lax.pad(v, lax.full_like(v, 0, shape=()), [(max(0, k), max(0, -k), 0)])
     i, j = [lax.broadcasted_iota(np.int32, (n, n), d) for d in (0, 1)]
-    return lax.select(lax.eq(j - i, k), lax.broadcast_in_dim(padded, (n, n), (1,)), lax.full((n, n), 0, typeof(v).dtype))
+    return lax.select(lax.eq(j - i, k), lax.broadcast_in_dim(padded, (n, n), (1,)), lax.full_like(v, 0, shape=(n, n)))
 
 
 def diagflat(v, k: int = 0):

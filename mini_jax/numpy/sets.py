@@ -33,7 +33,7 @@ def _rows(a, axis):
 def _sorted_rows(rows, equal_nan):
     """(order, first): the stable order of the rows, lexicographic, and for each in that order whether it differs from the one before."""
     n, width = rows.shape
-    index = np.dtype(np.int32)
+    index = dtypes.default_int()
     if not width:
         return lax.iota(index, n), lax.eq(lax.iota(index, n), 0)
     columns = [lax.index_in_dim(rows, j, axis=1, keepdims=False) for j in range(width)]
@@ -49,7 +49,7 @@ def _sorted_rows(rows, equal_nan):
 @library(static_argnames=("size",))
 def _unique_of_size(rows, order, first, fill_value, size):
     """The `size` first distinct rows, with the index of the first occurrence, the number of each row, and how often each occurs."""
-    n, index = rows.shape[0], np.dtype(np.int32)
+    n, index = rows.shape[0], dtypes.default_int()
     number = lax.cumsum(lax.convert_element_type(first, index), 0) - 1
     place = flatnonzero(first, size=size, fill_value=0)
     values = take(take(rows, order, axis=0), place, axis=0, mode="clip")
@@ -202,7 +202,7 @@ def intersect1d(ar1, ar2, assume_unique: bool = False, return_indices: bool = Fa
     common = lax.bitwise_and(first, lax.eq(take(other, place, mode="clip"), values)) if b.size else lax.full(first.shape, False, dtypes.bool_)
     if not return_indices:
         return _chosen(values, common, size, fill_value)[0]
-    in_b = take(where_b, place, mode="clip") if b.size else lax.full(place.shape, 0, np.dtype(np.int32))
+    in_b = take(where_b, place, mode="clip") if b.size else lax.full(place.shape, 0, dtypes.default_int())
     if size is None:
         return tuple(_chosen(values, common, None, None, (where_a, in_b)))
     return tuple(_chosen(values, common, size, fill_value, ((where_a, a.size), (in_b, b.size))))

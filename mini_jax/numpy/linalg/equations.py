@@ -118,8 +118,8 @@ def lstsq(a, b, rcond: float | None = None, *, numpy_resid: bool = False):
     """(x, residuals, rank, s): the x of least |b − a x|, and of these the one of least |x|, by singular values.
 
     a: (m, n). b: (m) or (m, k). residuals: (k) (or (1)), Σ |b − a x|²; with numpy_resid empty where NumPy gives none, that is for a rank below n
-    and m ≤ n. rank: of a, int32; s: its singular values. Those not above rcond (default max(m, n) eps) times the greatest count as
-    zero. Raises TypeError or ValueError for shapes that don't fit.
+    and m ≤ n. rank: of a, an integer; s: its singular values. Those not above rcond (default max(m, n) eps; below zero eps) times the
+    greatest count as zero. Raises TypeError or ValueError for shapes that don't fit.
     """
     x, residuals, rank, s = _lstsq(a, b, rcond)
     (m, n) = np.shape(a)
@@ -136,11 +136,14 @@ def _lstsq(a, b, rcond):
     n, vector = a.shape[1], b.ndim == 1
     b = lax.expand_dims(b, (1,)) if vector else b
     if a.size == 0:
-        x, s, rank = lax.full((n, b.shape[1]), 0, a.dtype), lax.full((0,), 0, dtypes.to_real(a.dtype)), lax.full((), 0, dtypes.int32)
+        x, s, rank = lax.full((n, b.shape[1]), 0, a.dtype), lax.full((0,), 0, dtypes.to_real(a.dtype)), lax.full((), 0, dtypes.default_int())
     else:
         u, s, vh = linalg.svd(a, full_matrices=False)
+        if rcond is not None:
+            rcond = lax.convert_element_type(as_array(rcond), s.dtype)
+            rcond = lax.select(lax.lt(rcond, 0.0), lax.full_like(rcond, dtypes.finfo(s.dtype).eps), rcond)
         kept = lax.gt(s, relative_tolerance(s, a.shape, rcond, 1))
-        rank = lax.reduce_sum(lax.convert_element_type(kept, dtypes.int32), (0,))
+        rank = lax.reduce_sum(lax.convert_element_type(kept, dtypes.default_int()), (0,))
         inverse = lax.select(kept, 1 / lax.select(kept, s, lax.full_like(s, 1)), lax.full_like(s, 0))
         projected = product(adjoint(u), b)
         x = product(adjoint(vh), projected * lax.broadcast_in_dim(lax.convert_element_type(inverse, a.dtype), projected.shape, (0,)))
