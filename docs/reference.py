@@ -211,6 +211,8 @@ Written by docs/reference.py from docs/api_usage.tsv, the public names of jax 0.
 - `max` and `min` of an array that holds NaN are NaN, whatever its size. (XLA's CPU library passes over NaN in large arrays.)
 - `exp` and its relatives of a NaN that a program holds as a constant (`exp(where(mask, nan, x))`) are NaN. (XLA's CPU backend makes anything of some.)
 - Under `vmap`, a checkified function reports its first failing example.
+- `convolve` of integers is of integers, as NumPy's (in JAX float32). Python numbers that a dtype doesn't hold are an OverflowError in `full` and `arange`
+  as they are in `array`. (In JAX they wrap.)
 - `PartitionSpec` prints as `PartitionSpec('x')`.
 
 ## What is missing
