@@ -63,7 +63,9 @@ def code(lowered: Lowered, devices: Sequence[xla.Device], *, options: dict | Non
             build = functools.partial(xla.compile, devices=devices, host_callbacks=tuple(lowered.callbacks), **counts)
             made = build(lowered.located_text, options=options)
             plain = without_kept_calls(lowered.located_text, made)
-            return made if plain is None else build(plain, options={name: value for name, value in (options or {}).items() if name != xla.EXTRA_OPTIONS})
+            if plain is not None:
+                made = build(plain, options={name: value for name, value in (options or {}).items() if name != xla.EXTRA_OPTIONS})
+            return made
 
     def make():
         start, disk = time.perf_counter(), None if lowered.callbacks else _disk_cache()
