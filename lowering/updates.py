@@ -11,9 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Collection, Sequence
 
+import numpy as np
+
 from lowering.calls import outlined_p
 from lowering.labels import Labels
 from mini_jax.core.program import NO_EFFECTS, Jaxpr, JaxprEqn, Var
+from mini_jax.lax.shapes import reduce_sum_p
 
 _ELEMENTWISE = frozenset("""add sub mul div neg max min abs sign square sqrt rsqrt exp log tanh logistic pow integer_pow select_n eq ne lt le gt ge
     and or not convert_element_type broadcast_in_dim reshape squeeze expand_dims stop_gradient""".split())
@@ -60,6 +63,7 @@ def updates_early(program: Jaxpr, labels: Labels) -> Jaxpr:
 
 
 SMALL = 2 ** 15                                 # entries of the largest array for which a kernel without threads is as fast
+SMALL_SUM = 2 ** 11                             # and of the largest sum: from twice that on XLA gives it to YNNPACK, which is not to be had there
 MANY, TOGETHER = 16, 8                          # updates of different shapes that are worth it; how many become one kernel
 
 
@@ -78,9 +82,14 @@ def updates_together(program: Jaxpr) -> Jaxpr:
     return program.replace(eqns=[eqn for i, eqn in enumerate(eqns) if i not in moved] + calls)
 
 
+_DTYPES = frozenset([np.dtype(name) for name in ("float32", "float64", "int32", "int64", "uint32", "bool")])
+
+
 def _is_small(eqn: JaxprEqn) -> bool:
-    return (eqn.primitive.name in _ELEMENTWISE or eqn.primitive.name == "reduce_sum") \
-        and 1 < max([v.aval.size for v in (*eqn.invars, *eqn.outvars)]) <= SMALL
+    values = [v.aval for v in (*eqn.invars, *eqn.outvars)]
+    largest = max([t.size for t in values])
+    return 1 < largest <= (SMALL_SUM if eqn.primitive is reduce_sum_p else SMALL) \
+        and (eqn.primitive is reduce_sum_p or eqn.primitive.name in _ELEMENTWISE) and all([t.dtype in _DTYPES for t in values])
 
 
 def _independent(eqns: Sequence[JaxprEqn], places: Sequence[int]) -> list[list[int]]:
@@ -104,13 +113,17 @@ def _independent(eqns: Sequence[JaxprEqn], places: Sequence[int]) -> list[list[i
 
 
 def _together(eqns: Sequence[JaxprEqn], wanted: Collection[Var]) -> JaxprEqn:
-    """A call of a function that does what these equations do, and gives of their results those that are wanted."""
+    """A call of a function that does what these equations do, and gives of their results those that are wanted.
+
+    It gives what it takes, too, which costs nothing. For XLA ends the process if it finds, having simplified the function, that it reads not all of that.
+    """
     made = [v for eqn in eqns for v in eqn.outvars]
     inside = set(made)
-    taken = dict.fromkeys([v for eqn in eqns for v in eqn.invars if type(v) is Var and v not in inside])
-    function = Jaxpr((), list(taken), eqns, [v for v in made if v in wanted])
-    note = f"{len(eqns)} equations on small arrays, compiled to one kernel"
-    return JaxprEqn(outlined_p, function.invars, function.outvars, {"jaxpr": function, "name": "updates", "note": note, "small": True}, NO_EFFECTS, eqns[0].source)
+    taken = list(dict.fromkeys([v for eqn in eqns for v in eqn.invars if type(v) is Var and v not in inside]))
+    given = [v for v in made if v in wanted]
+    params = {"jaxpr": Jaxpr((), taken, eqns, [*given, *taken]), "name": "updates", "small": True,
+              "note": f"{len(eqns)} equations on small arrays, compiled to one kernel"}
+    return JaxprEqn(outlined_p, taken, [*given, *[Var(v.aval) for v in taken]], params, NO_EFFECTS, eqns[0].source)
 
 
 def _last(eqns: Sequence[JaxprEqn], fit: Callable[[JaxprEqn], bool]) -> list[int]:
