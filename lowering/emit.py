@@ -150,6 +150,12 @@ class Emitter:
             return operand
         return self.emit(f"stablehlo.reshape {operand} : ({have.mlir}) -> {have.update(shape=tuple(shape)).mlir}")
 
+    def row_major(self, operand: str, have: ShapedArray) -> str:
+        """A demand that a value lie in memory row by row. XLA sees nothing behind it until it has chosen layouts; then nothing is left of it."""
+        order = f"[dense<{list(range(have.ndim))[::-1]}> : tensor<{have.ndim}xindex>]"
+        return self.emit(f"stablehlo.custom_call @LayoutConstraint({operand}) {{operand_layouts = {order}, result_layouts = {order}}} : "
+                         f"({have.mlir}) -> {have.mlir}")
+
     # --- programs inside programs -----------------------------------------------------------------------------------
 
     def inline(self, jaxpr: Jaxpr, operands: Sequence[str]) -> list[str]:

@@ -18,11 +18,7 @@ from mini_jax.lax.shapes import reshape_p
 row_major_p = Primitive("row_major", type_rule=lambda x: x, facts={"family": "walls"})
 
 
-@lowers(row_major_p)
-def _row_major(e, eqn, x):
-    t = eqn.in_types[0]
-    order = f"[dense<{list(range(t.ndim))[::-1]}> : tensor<{t.ndim}xindex>]"
-    return e.emit(f"stablehlo.custom_call @LayoutConstraint({x}) {{operand_layouts = {order}, result_layouts = {order}}} : ({t.mlir}) -> {t.mlir}")
+lowers(row_major_p)(lambda e, eqn, x: e.row_major(x, eqn.in_types[0]))
 
 
 def walled(program: Jaxpr, values: Collection[Var]) -> Jaxpr:

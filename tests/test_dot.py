@@ -165,3 +165,14 @@ def test_derivatives_keep_precision_and_preferred_dtype():
 def test_errors_say_what_was_wrong(error, words, call):
     with pytest.raises(error, match=words):
         call(jnp.ones((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+def test_products_of_narrow_operands_whose_transposes_are_found_late(dtype):
+    x, y = np.random.default_rng(0).integers(-3, 4, size=(2, 16, 16)).astype(dtype)
+    wide = lambda a: np.asarray(a).astype(np.float64)
+    for hidden in (lambda x: jnp.broadcast_to((2 * x).T[None], (2, 16, 16))[1], lambda x: jnp.stack([(2 * x).T, x])[0],
+                   lambda x: jnp.pad((2 * x).T, ((0, 1), (0, 0)))[:16], lambda x: (2 * x).T):
+        for product, wanted in [(lambda x, y: hidden(x) @ y, 2 * wide(x).T @ wide(y)), (lambda x, y: y @ hidden(x), wide(y) @ (2 * wide(x).T)),
+                                (lambda x, y: hidden(x) @ y[0], 2 * wide(x).T @ wide(y)[0]), (lambda x, y: hidden(x) @ hidden(y), 4 * (wide(y) @ wide(x)).T)]:
+            np.testing.assert_allclose(wide(jax.jit(product)(x, y)), wanted.astype(dtype).astype(np.float64), rtol=0.01, atol=1)

@@ -41,6 +41,9 @@ def _dot_general(e, eqn, lhs, rhs):
     else:
         stack = list(range(len(batch)))
         batching = f"batching_dims = {stack} x {stack}, " if stack else ""
+        if operand_dtype == dtypes.bfloat16 and sum_dtype == dtypes.float32 and e.module.platform == "cpu" and e.module.devices is None:
+            # XLA would fold a transpose into it, and then have no such product, or one that takes four times as long.
+            lhs = e.row_major(lhs, array_type(lhs_shape, operand_dtype))
         types = f"({array_type(lhs_shape, operand_dtype).mlir}, {array_type(rhs_shape, operand_dtype).mlir}) -> {result.mlir}"
         y = e.emit(f"stablehlo.dot_general {lhs}, {rhs}, {batching}contracting_dims = [{i}] x [{j}]"
                    f"{_precision_text(precision)} : {types}")
