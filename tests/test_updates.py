@@ -182,7 +182,7 @@ def test_xla_does_not_end_the_process_where_it_finds_that_an_update_reads_nothin
 def test_sums_that_xla_would_give_to_a_library_stay_outside():
     """The gradient of a bias is a sum of as many entries as the layer has results, of small and of large batches."""
     params, moments, _, count = training()
-    for batch in (2, 100, 300):
+    for batch in (2, 300):
         args = params, moments, np.random.default_rng(0).normal(size=(batch, 3)).astype(np.float32), count
         text, mine = compiled(adam, args, "auto")
         _, wanted = compiled(adam, args, "off")
