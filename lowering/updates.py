@@ -86,10 +86,10 @@ _DTYPES = frozenset([np.dtype(name) for name in ("float32", "float64", "int32", 
 
 
 def _is_small(eqn: JaxprEqn) -> bool:
+    if eqn.primitive.name not in _ELEMENTWISE and eqn.primitive is not reduce_sum_p:
+        return False
     values = [v.aval for v in (*eqn.invars, *eqn.outvars)]
-    largest = max([t.size for t in values])
-    return 1 < largest <= (SMALL_SUM if eqn.primitive is reduce_sum_p else SMALL) \
-        and (eqn.primitive is reduce_sum_p or eqn.primitive.name in _ELEMENTWISE) and all([t.dtype in _DTYPES for t in values])
+    return 1 < max([t.size for t in values]) <= (SMALL_SUM if eqn.primitive is reduce_sum_p else SMALL) and all([t.dtype in _DTYPES for t in values])
 
 
 def _independent(eqns: Sequence[JaxprEqn], places: Sequence[int]) -> list[list[int]]:

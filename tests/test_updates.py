@@ -163,6 +163,15 @@ def test_one_kernel_of_several_updates_gives_the_same_in_every_dtype(dtype):
             np.testing.assert_allclose(a, b, rtol=off, atol=off * size)
 
 
+def test_calls_of_python_in_order_stay_as_they_are(capfd):
+    def told(params, moments, x, count):
+        jax.debug.print("step {}", count, ordered=True)
+        return adam(params, moments, x, count)
+    text, _ = compiled(told, training(), "auto")
+    jax.effects_barrier()
+    assert ONE_KERNEL in text and capfd.readouterr().out == "step 3.0\n"
+
+
 def test_xla_does_not_end_the_process_where_it_finds_that_an_update_reads_nothing():
     params = [np.arange((3 + i) * (4 + i), dtype=np.int32).reshape(3 + i, 4 + i) for i in range(40)]
 
