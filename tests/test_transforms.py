@@ -122,6 +122,14 @@ def test_linearize_gives_the_derivative_as_a_function():
     close(jax.vmap(f_jvp)(np.eye(3, dtype=np.float32)), np.diag(np.cos(X)))
 
 
+@pytest.mark.parametrize("name, fun", [("sin", jnp.sin), ("mul", lambda x: x * x), ("dot_general", lambda x: x @ x), ("select_n", lambda x: jnp.where(x > 0, x, 0)),
+                                       ("div", lambda x: 1 / x), ("cumprod", jnp.cumprod), ("reduce_max", jnp.max), ("sort", jnp.sort)])
+def test_what_is_not_linear_has_no_transpose(name, fun):
+    x = np.ones(3, np.float32)
+    with pytest.raises(NotImplementedError, match=f"{name} has no transpose.* not linear in"):
+        jax.linear_transpose(fun, x)(fun(x))
+
+
 def test_linear_transpose():
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     transpose = jax.linear_transpose(lambda x: jnp.dot(a, x), jax.ShapeDtypeStruct((3,), np.float32))

@@ -91,10 +91,12 @@ def nary_jvp(primitive: Primitive, partials: Sequence[Callable | None]) -> Calla
     return rule
 
 
-def nary_transpose(transposes: Sequence[Callable | None]) -> Callable:
+def nary_transpose(name: str, transposes: Sequence[Callable | None]) -> Callable:
     def rule(ct, *args, **params):
         for position, arg in enumerate(args):
             if isinstance(arg, Accumulator) and arg.wanted:
+                if transposes[position] is None:
+                    raise NotImplementedError(f"{name} has no transpose here: it is not linear in all of the arguments that are being differentiated")
                 arg.add(gathered(transposes[position](ct, *args, **params), arg.aval))
     return rule
 
@@ -138,7 +140,7 @@ def nary(name: str, arity: int, accepts: frozenset, *, jvp: Sequence[Callable | 
     primitive.type_rule = type_rule or nary_type_rule(name, accepts, result)
     primitive.jvp = nary_jvp(primitive, jvp or (None,) * arity)
     if transpose is not None:
-        primitive.transpose = nary_transpose(transpose)
+        primitive.transpose = nary_transpose(name, transpose)
     primitive.batch = nary_batch(primitive)
     return primitive
 

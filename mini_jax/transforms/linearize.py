@@ -120,7 +120,12 @@ def backward_pass(eqns: Sequence[JaxprEqn], values: dict[Var, Any], accumulators
                         acc = accumulators[atom] = Accumulator(atom.aval)
                     args.append(acc)
             state.source = eqn.source
-            primitive.transpose(ct, *args, **eqn.params)
+            try:
+                primitive.transpose(ct, *args, **eqn.params)
+            except TypeError as error:                   # a rule that takes values where it got accumulators: of a product, say, both factors
+                if Accumulator.__name__ not in str(error):
+                    raise
+                raise NotImplementedError(f"{primitive.name} has no transpose here: it is not linear in all of the arguments that are being differentiated") from None
     finally:
         state.source = saved
 
