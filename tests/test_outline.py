@@ -706,7 +706,8 @@ def test_options_of_xla_are_those_under_which_the_program_runs_as_fast():
 def test_loops_are_unrolled_where_long_columns_or_very_short_rows_are_summed_by_xla_itself():
     line = "stablehlo.reduce(%1 init: %2) applies stablehlo.{} across dimensions = [{}] : (tensor<{}>, tensor<f32>) -> tensor<1xf32>"
     unrolled = lambda *lines: "unrolling" not in large.options("\n".join(lines)).get(xla.EXTRA_OPTIONS, "")
-    assert not unrolled() and not unrolled("stablehlo.dot_general %0") and unrolled("%1 = stablehlo.add %0, %0 : tensor<3xbf16>")
+    assert unrolled() and unrolled("%1 = stablehlo.add %0, %0 : tensor<8x8xf32>") and not unrolled("%1 = stablehlo.add %0, %0 : tensor<5x13xf32>")
+    assert unrolled("%1 = stablehlo.add %0, %0 : tensor<300xbf16>")
     for operation, dims, shape, wanted in [
             ("add", 0, "512x1024xf32", False), ("add", 0, "512x1024xi32", True), ("add", 1, "512x1024xi32", False), ("maximum", 0, "512x1024xf32", True),
             ("maximum", 0, "64x64xf32", False), ("multiply", 0, "4096x64xf64", True), ("or", 0, "4096x4xi1", False), ("or", 1, "8x512x256xi1", True),

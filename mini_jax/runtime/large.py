@@ -1,7 +1,8 @@
 """With which of XLA's options a program is compiled on CPU: what runs is as fast, and starts sooner.
 
 - XLA unrolls loops that it has vectorised. That makes programs of many loops compile a quarter to a third longer, and only sums (and the like) of
-  long columns, and of three or four terms, run faster by it; those of long rows run slower. So it does so only for programs with such sums.
+  long columns, and of three or four terms, run faster by it; those of long rows run slower. So it does so only for programs with such sums. (And of
+  a few numbers, which it adds in another order otherwise: an operation that runs by itself, quick.py, gives the same bits as within jit.)
 
 Of a program with kept calls (lowering/outline.py):
 
@@ -21,7 +22,7 @@ import math
 import re
 from typing import NamedTuple
 
-from mini_jax.runtime import xla
+from mini_jax.runtime import quick, xla
 
 OFTEN_PRODUCTS, OFTEN_SUMS = 4, 8                # calls of each product and sum, on average, that make up for its compilation
 SMALL_PRODUCT, MANY_PRODUCTS = 2 ** 20, 16       # multiplications of which Eigen makes no parallel parts; products whose setup a first step shows
@@ -39,6 +40,7 @@ _CALL = re.compile(r"call @([^\s(]+)\(")
 _PRODUCT = re.compile(r"dot_general [^:]*?contracting_dims = \[(\d)\] x \[(\d)\][^:]*: \(tensor<([\dx]+)x\w+>, tensor<([\dx]+)x\w+>\)")
 _BATCH = re.compile(r"batching_dims = \[([\d, ]*)\]")
 _SUM = re.compile(r"stablehlo\.reduce\([^\n]*? applies stablehlo\.(\w+) across dimensions = \[([\d, ]*)\] : \(tensor<([\dx]+)x(\w+)>")
+_SHAPE = re.compile(r"tensor<([\dx]+)x\w+>")
 _NARROW = re.compile(r"tensor<(?:\d+x)*(?:b?f16|u?i8|f8\w+)>")
 
 
@@ -103,7 +105,7 @@ def options(text: str) -> dict:
         eigen, own = _eigen(products), _own([(sum_, n) for sum_, n in sums if sum_.of_floats], sum([product.work * n for product, n in products]))
     else:
         eigen, own = len(products) >= MANY_PRODUCTS and all([product.small for product, _ in products]), False
-    if not any([sum_.unrolled(own) for sum_, _ in sums]):
+    if not any([sum_.unrolled(own) for sum_, _ in sums]) and any(math.prod(_sizes(m[1])) > quick.TINY for m in _SHAPE.finditer(text)):
         extra = [*extra, _NOT_UNROLLED]
     chosen = _extra(extra)
     if eigen or own:
