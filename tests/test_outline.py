@@ -661,6 +661,20 @@ def test_a_function_takes_what_is_in_memory_or_as_large_in_place_of_what_follows
     assert "sub" not in [made.get(v) for v in forward.outvars]           # the sum before it and the mean
 
 
+def test_the_derivative_of_a_maximum_does_not_hang_on_how_its_result_is_rounded_elsewhere():
+    """(x + h) + 1 is computed within a function for the maximum, and outside of it, where XLA makes it x + (h + 1), to be compared."""
+    def slopes(x):
+        out = []
+        for f in (jax.nn.sparse_plus, jax.nn.sparse_sigmoid):
+            slope = jax.vmap(jax.grad(f))
+            out += [f(x), slope(x), slope(x + 1e-5)]
+        return out
+    x = np.array([-30.0, -3, -1, -0.5, -0.25, -1e-3, 1e-3, 0.25, 0.5, 1, 3, 30])
+    with jax.enable_x64(True), config.outline("eager"):
+        slope = jax.jit(slopes)(x)[-1]
+    np.testing.assert_array_equal(slope, 0.5 * (np.abs(x + 1e-5) < 1))
+
+
 def test_products_and_sums_are_the_same_either_way_round():
     def both(x, y):
         return [(x * y) + (y * x) - (x - y) * (y - x) for _ in range(2)]

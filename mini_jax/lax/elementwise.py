@@ -5,7 +5,7 @@ Derivatives at kinks are JAX's: half to each operand where max or min ties, 1 fo
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import numpy as np
 
@@ -50,15 +50,23 @@ rem_p, rem = binary("rem", REALS, "The remainder of x / y rounded towards zero, 
 mulhi_p, mulhi = binary("mulhi", WORDS, "The upper half of the product x · y, which has twice the bits of the operands")
 
 
-def _won(x, y, other):
-    """The part of the derivative of max or min that is x's: 1 where x is the result, ½ where both are, else 0."""
-    return select(x == y, select(other == y, 0.5, 1.0), 0.0)
+def _share(wins: Callable) -> Callable:
+    """The part of the derivative of max or min that is x's: 1 where x wins over the other, ½ where they are equal, else 0.
+
+    Real numbers are compared with each other, not with the result: what XLA computes again in another place may be rounded otherwise there.
+    """
+    def share(x, y, other):
+        if _is_complex(x):
+            return select(x == y, select(other == y, 0.5, 1.0), 0.0)
+        return select(wins(x, other), 1.0, select(x == other, 0.5, 0.0))
+    return share
 
 
+_greater, _lesser = _share(lambda x, other: gt(x, other)), _share(lambda x, other: lt(x, other))
 max_p, max = binary("max", ANY, "The greater of x and y; NaN if either is. Complex numbers in lexicographic order",
-                    jvp=(lambda t, y, a, b: t * _won(a, y, b), lambda t, y, a, b: t * _won(b, y, a)))
+                    jvp=(lambda t, y, a, b: t * _greater(a, y, b), lambda t, y, a, b: t * _greater(b, y, a)))
 min_p, min = binary("min", ANY, "The lesser of x and y; NaN if either is. Complex numbers in lexicographic order",
-                    jvp=(lambda t, y, a, b: t * _won(a, y, b), lambda t, y, a, b: t * _won(b, y, a)))
+                    jvp=(lambda t, y, a, b: t * _lesser(a, y, b), lambda t, y, a, b: t * _lesser(b, y, a)))
 
 
 def _abs_jvp(t, y, x):
