@@ -195,7 +195,7 @@ class Hub:
     def _refuse(self, why: str, *more: _Peer) -> None:
         """Nothing will come of this program: all who have come, and who still will, are told why."""
         self.refusal = why
-        for peer in (*self.peers.values(), *more):
+        for peer in (*more, *[self.peers[number] for number in sorted(self.peers, reverse=True)]):       # process 0, which ends when it hears it, last
             peer.send("refused", why)
         self.peers = {}
 
