@@ -21,7 +21,7 @@ _INDEX = re.compile(r"index=(\d+)")
 def without_kept_calls(text: str, executable: xla.LoadedExecutable) -> str | None:
     """The program's text with its kept calls given to XLA to inline, if a loop of what it made of them reads a value twice; else None."""
     plain = text.replace(KEPT, "").replace(ONE_KERNEL, "")
-    return plain if plain is not text and reads_one_as_two(xla.hlo_text(executable, short=True)) else None
+    return plain if plain != text and reads_one_as_two(xla.hlo_text(executable, short=True)) else None
 
 
 def reads_one_as_two(hlo: str) -> bool:
